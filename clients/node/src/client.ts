@@ -1,30 +1,31 @@
 /**
- * A program's way to walld: open replies, and ask what was left of them.
+ * The client: opens replies and sessions, recovers replies, and answers requests when no daemon runs.
  *
  * Owns: `connect`, the environment variables, and what requests mean without a daemon. Refuses:
- * moving bytes (`link.ts` for events, `query.ts` for requests).
+ * moving bytes (`link/link.ts` for events, `query/query.ts` for requests).
  */
 
 /// <reference lib="esnext.disposable" preserve="true" />
 import { decode } from "@msgpack/msgpack";
 
-import { within } from "./after.ts";
+import { checkArgument, checkArguments, type Kinds } from "./encoding/argumentChecks.ts";
+import { checkedId, newStreamId } from "./encoding/ids.ts";
+import type { Redact } from "./encoding/redact.ts";
+import * as values from "./encoding/valueEncoding.ts";
 import { Refused, Unavailable } from "./errors.ts";
-import { checkGiven, checkNamed, type Kinds } from "./given.ts";
-import { checkedId, newStreamId } from "./ids.ts";
 import { BACKLOG_BYTES_MAX, BACKLOG_BYTES_MIN, CLOSE_MS, KNOCK_MS, TIMEOUT_MS } from "./limits.ts";
-import { Link } from "./link.ts";
-import * as offline from "./offline.ts";
-import * as opaque from "./opaque.ts";
-import { repliesOf, type PartialReply } from "./partial.ts";
-import { PRODUCER } from "./producer.ts";
-import { Absent, Query, knock, type Asks } from "./query.ts";
-import type { Redact } from "./redact.ts";
-import { Reply, type Info } from "./reply.ts";
-import { Session } from "./session.ts";
-import * as shared from "./shared.ts";
-import { findSocket } from "./socketPath.ts";
-import { SwitchedOff, isEnabled } from "./switchedOff.ts";
+import { Link } from "./link/link.ts";
+import * as links from "./link/linkRegistry.ts";
+import { PRODUCER } from "./link/producer.ts";
+import { findSocket } from "./link/socketPath.ts";
+import { within } from "./link/timers.ts";
+import { DisabledQuery, isEnabled } from "./query/disabled.ts";
+import * as offline from "./query/offline.ts";
+import { Absent, Query, knock, type Asks } from "./query/query.ts";
+import { repliesOf, type PartialReply } from "./recovered/partialReply.ts";
+import type { ReplyOptions } from "./reply/options.ts";
+import { Reply } from "./reply/reply.ts";
+import { Session } from "./session/session.ts";
 import { decodeAnswer, type Fields } from "./wire/codec.ts";
 
 export interface ConnectOptions {
@@ -36,15 +37,6 @@ export interface ConnectOptions {
   backlogBytesMax?: number;
   /** Changes every text but ids and names before it leaves the process; what it throws is thrown by the call. */
   redact?: Redact;
-}
-
-export interface ReplyOptions {
-  streamId?: string;
-  turnId?: string;
-  parent?: string;
-  /** `end()` also releases. Default true. */
-  autoRelease?: boolean;
-  meta?: Info;
 }
 
 const OF_A_CLIENT: Kinds = { data: "text", timeoutMs: "milliseconds", backlogBytesMax: "seq" };
@@ -96,8 +88,8 @@ export class Client {
   private closing: Promise<boolean> | undefined;
 
   constructor(socket: string | undefined, options: ConnectOptions) {
-    checkGiven(options, OF_A_CLIENT);
-    if (socket !== undefined) checkNamed(socket, "socket", "text");
+    checkArguments(options, OF_A_CLIENT);
+    if (socket !== undefined) checkArgument(socket, "socket", "text");
     const bytesMax = options.backlogBytesMax ?? BACKLOG_BYTES_MAX;
     if (bytesMax < BACKLOG_BYTES_MIN) {
       throw new RangeError(`backlogBytesMax must be at least ${BACKLOG_BYTES_MIN}, got ${bytesMax}`);
@@ -106,12 +98,12 @@ export class Client {
     this.redact = options.redact;
     this.locate = () => findSocket(socket);
     if (isEnabled()) {
-      this.link = shared.join(socket, bytesMax);
+      this.link = links.join(socket, bytesMax);
       this.query = new Query(this.locate, options.timeoutMs ?? TIMEOUT_MS);
       this.link.dial(); // now: it takes a turn of the event loop, and a reply wants it there
     } else {
       this.link = new Link(null, bytesMax);
-      this.query = new SwitchedOff();
+      this.query = new DisabledQuery();
     }
   }
 
@@ -119,14 +111,14 @@ export class Client {
 
   /** Open a reply; `end()` it once your copy is saved. */
   reply(sessionId: string, options: ReplyOptions = {}): Reply {
-    checkGiven(options, OF_A_REPLY);
+    checkArguments(options, OF_A_REPLY);
     const { streamId = newStreamId(), turnId = null, parent = null, meta, autoRelease = true } = options;
     const stream = this.link.begin({
       stream_id: streamId,
       session_id: checkedId(sessionId, "sessionId"),
       turn_id: turnId,
       parent,
-      meta: opaque.infoBytes(meta),
+      meta: values.infoBytes(meta),
       at_ms: Date.now(),
     });
     return new Reply(this.link, stream, this.redact, autoRelease);
@@ -144,10 +136,10 @@ export class Client {
 
   /** What was sent, what waits, what was dropped. */
   stats(): Stats {
-    const { backlog, registry, dialing } = this.link;
+    const { backlog, registry, reconnect } = this.link;
     return {
       connected: this.link.connected,
-      socket: dialing.path,
+      socket: reconnect.path,
       sent: registry.events - backlog.waitingEvents - backlog.droppedEvents,
       backlog: backlog.waitingEvents,
       backlogBytes: backlog.waitingBytes,
@@ -155,8 +147,8 @@ export class Client {
       dropped: backlog.droppedEvents,
       unheld: backlog.unheldEvents,
       late: this.link.lateEvents,
-      refused: this.link.hearing.refusedEvents,
-      reconnects: Math.max(0, dialing.connections - 1),
+      refused: this.link.ackHandler.refusedEvents,
+      reconnects: Math.max(0, reconnect.connections - 1),
       streams: registry.byNumber.size,
     };
   }
@@ -227,7 +219,7 @@ export class Client {
    * Throws Refused where it has grown beyond `lastSeq` or its owner lives.
    */
   async resolve(streamId: string, lastSeq?: number): Promise<boolean> {
-    checkGiven({ lastSeq }, { lastSeq: "seq" });
+    checkArguments({ lastSeq }, { lastSeq: "seq" });
     const fields = { stream_id: checkedId(streamId, "streamId"), last_seq: lastSeq ?? null };
     const ask = (): Fields => ({ ...fields, seen: this.seen(null, streamId) });
     return decodeAnswer(await this.query.ask("Resolve", ask), "bool") as boolean;
@@ -252,7 +244,7 @@ export class Client {
    * Another close() waits for the first, in its own time, and says the same.
    */
   async close(timeoutMs: number = CLOSE_MS): Promise<boolean> {
-    checkNamed(timeoutMs, "timeoutMs", "milliseconds");
+    checkArgument(timeoutMs, "timeoutMs", "milliseconds");
     if (this.link.isOff) return true;
     if (this.closing !== undefined) return within(timeoutMs, this.closing, false);
     this.closing = this.letGo(timeoutMs);
@@ -266,10 +258,10 @@ export class Client {
   // --- within ---
 
   private async letGo(timeoutMs: number): Promise<boolean> {
-    if (shared.isLast(this.link)) this.link.failAll();
+    if (links.isLast(this.link)) this.link.failAll();
     const isDone = await this.link.flush(timeoutMs);
     this.query.close();
-    if (shared.part(this.link)) this.link.shut();
+    if (links.leave(this.link)) this.link.shut();
     return isDone;
   }
 

@@ -1,5 +1,5 @@
 /**
- * What a request can throw, as types.
+ * The exceptions that a request can throw.
  *
  *     WalldError
  *     +-- Unavailable    walld cannot answer now: no daemon, no answer in time, still recovering

@@ -1,14 +1,15 @@
 /** The Node client of walld: the public names, and nothing else. */
 
 export { Client, connect } from "./client.ts";
-export type { ConnectOptions, ReplyOptions, Stats } from "./client.ts";
+export type { ConnectOptions, Stats } from "./client.ts";
+export type { Redact } from "./encoding/redact.ts";
 export { NotDurable, Refused, Unavailable, WalldError } from "./errors.ts";
-export type { Level } from "./levels.ts";
-export { PartialReply } from "./partial.ts";
-export type { Format, Gap, PlainMessage, ReplyError, Segment } from "./partial.ts";
-export { Reply } from "./reply.ts";
-export type { Redact } from "./redact.ts";
-export type { Info } from "./reply.ts";
-export { Session } from "./session.ts";
-export type { AppendOptions, Entry, SubmitOptions } from "./session.ts";
-export { Turn } from "./turn.ts";
+export type { Level } from "./link/durability.ts";
+export { PartialReply } from "./recovered/partialReply.ts";
+export type { Format, PlainMessage, ReplyError } from "./recovered/partialReply.ts";
+export type { Gap, Segment } from "./recovered/segment.ts";
+export type { Info, ReplyOptions } from "./reply/options.ts";
+export { Reply } from "./reply/reply.ts";
+export type { AppendOptions, Entry, SubmitOptions } from "./session/entries.ts";
+export { Session } from "./session/session.ts";
+export { Turn } from "./session/turn.ts";

@@ -1,5 +1,5 @@
 /**
- * Every bound of the client, with its unit.
+ * Every limit of the client, with its unit.
  *
  * Owns: the numbers. Refuses: the daemon's own bounds; where both sides must agree the value here
  * holds until Welcome says otherwise.

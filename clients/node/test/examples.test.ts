@@ -5,9 +5,9 @@ import { readFileSync, readdirSync } from "node:fs";
 import { join } from "node:path";
 import { test } from "node:test";
 
-import { Daemon, PACKAGE, Program, until } from "./daemon.js";
-import { Replay } from "./replay.js";
-import { WORDS } from "./wires.js";
+import { Daemon, PACKAGE, Program, until } from "./support/daemon.js";
+import { ModelServer } from "./ai/modelServer.js";
+import { WORDS } from "./ai/vendorWires.js";
 
 const FOLDER = join(PACKAGE, "examples");
 
@@ -22,7 +22,7 @@ test("stream, kill, recover", async (t) => {
   const daemon = await Daemon.started(t);
   const file = join(daemon.home, "chat.jsonl");
   const env = { WALLD_SOCKET: daemon.socket, CHAT_FILE: file };
-  const run = (name: string, ...args: string[]) => new Program(`../examples/${name}.js`, args, env);
+  const run = (name: string, ...args: string[]) => new Program(`examples/${name}.js`, args, env);
   assert.equal(await run("stream", "hello").ended(), 0);
   const killed = run("stream", "x".repeat(20), "killed");
   await until(async () => (await daemon.client().recover("chat-1"))?.text.includes("Nothing "), "some words");
@@ -44,15 +44,15 @@ test("stream, kill, recover", async (t) => {
 
 test("agent and session", async (t) => {
   const daemon = await Daemon.started(t);
-  const replay = await Replay.started(t);
+  const replay = await ModelServer.started(t);
   const file = join(daemon.home, "chat.jsonl");
   const env = { WALLD_SOCKET: daemon.socket, CHAT_FILE: file, MODEL_URL: replay.url };
-  const agent = new Program("../examples/agent.js", [], env);
+  const agent = new Program("examples/agent.js", [], env);
   assert.equal(await agent.ended(), 0, agent.stderr);
   assert.equal(agent.lines.join("\n"), WORDS.join(""));
   assert.equal(JSON.parse(readFileSync(file, "utf8")).content, WORDS.join(""));
   for (let round = 0; round < 2; round += 1) {
-    const session = new Program("../examples/session.js", [], env);
+    const session = new Program("examples/session.js", [], env);
     assert.equal(await session.ended(), 0, session.stderr);
     assert.deepEqual(session.lines, ["user: What is the weather?", "assistant: 4 degrees in Oslo."]);
   }

@@ -7,7 +7,7 @@ import { setTimeout as sleep } from "node:timers/promises";
 
 import { type PartialReply } from "walld-client";
 
-import { Daemon, Program, until } from "./daemon.js";
+import { Daemon, Program, until } from "./support/daemon.js";
 
 /** For the tests that do not kill it. */
 const shared = await Daemon.started({ after });
@@ -20,7 +20,7 @@ function said(seq: number, size = 0): string {
 async function killed(daemon: Daemon, ...args: [string, number, number, object?]) {
   const [session, count, pauseMs, options = {}] = args;
   const told = [daemon.socket, session, String(count), String(pauseMs), JSON.stringify(options)];
-  const agent = new Program("./agent.js", told);
+  const agent = new Program("test/support/streamingAgent.js", told);
   const sent = JSON.parse(await agent.line("sent")) as { sentSeq: number; backlog: number };
   assert.equal(await agent.ended(), "SIGKILL");
   const client = daemon.client();
@@ -89,14 +89,14 @@ test("a process reads its own words, also those that a daemon's successor was no
 });
 
 test("an agent that never lets its event loop turn has said nothing, and knows it", async () => {
-  const agent = new Program("./agent.js", [shared.socket, "mute", "10", "0", '{"wait":false}']);
+  const agent = new Program("test/support/streamingAgent.js", [shared.socket, "mute", "10", "0", '{"wait":false}']);
   assert.deepEqual(JSON.parse(await agent.line("sent")), { sentSeq: -1, backlog: 11, dropped: 0 });
   await agent.ended();
   assert.equal(await shared.client().recover("mute"), null);
 });
 
 test("an agent that is killed from outside while it streams", async () => {
-  const agent = new Program("./agent.js", [shared.socket, "outside", "100000", "1"]);
+  const agent = new Program("test/support/streamingAgent.js", [shared.socket, "outside", "100000", "1"]);
   const client = shared.client();
   await until(async () => (await client.recover("outside"))?.text.includes("50 "), "fifty tokens");
   agent.process.kill("SIGKILL");

@@ -1,4 +1,4 @@
-/** The package as programs get it: installed from what `npm pack` makes, typed in from the README, compiled strictly. */
+/** The package as `npm pack` makes it: installed, and the README's code compiled strictly against it. */
 
 import assert from "node:assert/strict";
 import { spawnSync } from "node:child_process";
@@ -7,7 +7,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { test } from "node:test";
 
-import { PACKAGE } from "./daemon.js";
+import { PACKAGE } from "./support/daemon.js";
 
 /** What the README's code takes for given. */
 const GIVEN = `

@@ -431,7 +431,7 @@ def test_every_bug_of_the_track_record_names_what_holds_it() -> None:
     assert [row[0] for row in rows if rows.count(row) > 1] == [], "each once"
     for bug, _, cell in rows:
         named = named_tests(cell)
-        of_node = re.findall(r"`(clients/node/test/\w+\.test\.ts)(?:::([^`]+))?`", cell)
+        of_node = re.findall(r"`(clients/node/test/[\w/]+\.test\.ts)(?:::([^`]+))?`", cell)
         assert named or of_node, bug
         for path, function in named:
             text = (ROOT / "tests" / path).read_text()

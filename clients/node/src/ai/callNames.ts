@@ -1,8 +1,8 @@
 /**
- * What the calls of a run are called in its reply, by the ids that their provider gives.
+ * Gives each tool call of a reply an id of its own, where a provider uses one id for several calls.
  *
- * Owns: that each call of an answer has a name of its own, and which of several with one id something
- * is of. Sans-IO. Refuses: what is said of them (`recorder.ts`).
+ * Owns: the ids of the calls, and to which of several calls with one provider's id a piece or a result
+ * belongs. Sans-IO. Refuses: recording them (`recorder.ts`).
  *
  * A provider's id is a call's name as long as no other call of the answer has it; the next one is
  * `<id>#2`. The SDK names its parts by that id alone: a piece of arguments is of the newest call of

@@ -1,6 +1,6 @@
 /**
- * Language model middleware for the `ai` package: every part of a stream is recorded in a reply
- * before the program gets it.
+ * Language model middleware for the `ai` package: records every part of a stream in a reply before
+ * the program gets it.
  *
  *     const model = wrapLanguageModel({ model: openai("..."), middleware: walldMiddleware(reply) });
  *
@@ -15,7 +15,7 @@
  * cancelled. An answer that is not streamed (`generateText`) is recorded as a whole, once it is there.
  */
 
-import type { Reply } from "../reply.ts";
+import type { Reply } from "../reply/reply.ts";
 import { Recorder, isFailure } from "./recorder.ts";
 
 type Reason = { unified?: string; raw?: string | undefined };

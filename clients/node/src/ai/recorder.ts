@@ -1,5 +1,5 @@
 /**
- * What a model's stream says, as calls of a reply; the same for every way it is seen.
+ * Turns the parts of a model's stream into calls of a reply, for the middleware and for the SSE sink.
  *
  * Owns: which event becomes which call, that nothing is recorded twice, and how a stream ends.
  * Sans-IO. Refuses: streams (`middleware.ts`, `sse.ts`), throwing: a program must not notice.
@@ -12,10 +12,11 @@
  * that one: SDKs read ahead of who has left, and what still comes of it is nobody's.
  */
 
-import { warn } from "../dialing.ts";
-import { nameOf } from "../failure.ts";
-import * as opaque from "../opaque.ts";
-import type { Info, Reply } from "../reply.ts";
+import { errorName } from "../encoding/errorFields.ts";
+import * as values from "../encoding/valueEncoding.ts";
+import { warn } from "../link/warnings.ts";
+import type { Info } from "../reply/options.ts";
+import type { Reply } from "../reply/reply.ts";
 import { CallNames } from "./callNames.ts";
 
 const NO_TERMINAL_EVENT = "no_terminal_event";
@@ -237,7 +238,7 @@ export function isFailure(reason: unknown): boolean {
 
 /** Some providers of the SDK tell of a body that merely ended as an error of theirs. */
 function isEndWithoutMarker(error: unknown): boolean {
-  if (nameOf(error) !== "AI_InvalidResponseDataError") return false;
+  if (errorName(error) !== "AI_InvalidResponseDataError") return false;
   return /without a finish reason/.test(shown(error));
 }
 
@@ -257,7 +258,7 @@ function asError(error: unknown): unknown {
   try {
     if (error instanceof Error || typeof error !== "object" || error === null) return error;
     const { type, code, name, message } = error as Record<string, unknown>;
-    const made = new Error(typeof message === "string" ? message : opaque.jsonText(error));
+    const made = new Error(typeof message === "string" ? message : values.jsonText(error));
     const kinds = [type, code, name].filter((one) => typeof one === "string" && one !== "error");
     made.name = (kinds[0] as string | undefined) ?? "Error"; // the type of OpenAI's is "error", its code says which
     return made;

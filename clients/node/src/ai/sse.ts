@@ -1,5 +1,5 @@
 /**
- * A sink for the `ai` package's UI message streams: what a browser is sent is recorded in a reply.
+ * A sink for the `ai` package's UI message streams: records in a reply what is sent to a browser.
  *
  *     return result.toUIMessageStreamResponse({ consumeSseStream: walldSseSink(reply) });
  *
@@ -9,7 +9,7 @@
  * the SDK; ending the reply where all is well. Use it or the middleware, not both: each records all.
  */
 
-import type { Reply } from "../reply.ts";
+import type { Reply } from "../reply/reply.ts";
 import { Recorder } from "./recorder.ts";
 
 /** What of the SDK's chunks is looked at. */

@@ -1,5 +1,5 @@
 /**
- * Messages to msgpack bodies and back, by the tables of `messages.ts`.
+ * Encodes and decodes message bodies as msgpack, by the tables of `messages.ts`.
  *
  * Owns: the check of every field's type, defaults, unknown elements. Sans-IO. Refuses: framing.
  *

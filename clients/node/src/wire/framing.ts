@@ -1,5 +1,5 @@
 /**
- * Bytes to frames and back: a u32 big-endian length, then that many bytes of msgpack.
+ * Encodes and splits frames: a u32 big-endian length, then that many bytes of msgpack.
  *
  * Owns: the length prefix and its limit. Sans-IO: bytes in, bodies out. Refuses: sockets, clocks.
  * Invariant: nothing is kept for a length that was not checked.

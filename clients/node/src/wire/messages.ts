@@ -1,5 +1,5 @@
 /**
- * Every frame of the walld protocol: names, tags, fields in their order, types and defaults.
+ * The message tables of the walld protocol: names, tags, fields in their order, types and defaults.
  *
  * Owns: the tables, in the words of `clients/PROTOCOL.md` (a test compares the two) and the types of
  * what is received. Refuses: bytes (`codec.ts`), I/O, meaning.

@@ -1,5 +1,5 @@
 /**
- * Memory for frames. Owns: slabs that hold nothing else. Refuses: meaning.
+ * Allocates memory for frames. Owns: slabs that hold nothing else. Refuses: what the bytes mean.
  *
  * Why not Buffer.allocUnsafe: its 8 KiB pool is everybody's, and a frame of 24 bytes that is held until
  * it is synced would keep alive whatever else the program put beside it. A slab goes when the last of its

@@ -6,7 +6,7 @@ Owns: the table of them by the type of the entry. Refuses: what is done with the
 A name is an id, a hash, a word out of a list (a role, a policy, a verdict), the name of a tool, a
 model, a branch or a setting, a path of the workspace. Changed, it would name something else, or
 nothing: two messages would be one, another's result would settle a call. The Node client has the
-same table, `names.ts`.
+same table, `nameFields.ts`.
 """
 
 from __future__ import annotations

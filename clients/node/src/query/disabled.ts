@@ -1,0 +1,45 @@
+/**
+ * Answers requests with empty results when walld is switched off (WALLD_ENABLED=0).
+ *
+ * Owns: those answers, of the types that a daemon's have. Refuses: sockets, files. The stream id of a
+ * reply is real all the same: the application stamps it on the message it saves, and the stamp must not
+ * depend on a switch.
+ */
+
+import { encode } from "@msgpack/msgpack";
+
+import type { Fields } from "../wire/codec.ts";
+import type { MessageName } from "../wire/messages.ts";
+import { asOfNow, type Asks, type Question } from "./query.ts";
+
+/** False where WALLD_ENABLED switches walld off for this process. */
+export function isEnabled(): boolean {
+  const given = (process.env["WALLD_ENABLED"] ?? "1").trim().toLowerCase();
+  return !["0", "false", "no", "off"].includes(given);
+}
+
+export class DisabledQuery implements Asks {
+  ask(name: MessageName, fields: Question): Promise<Uint8Array> {
+    return Promise.resolve(encode(this.answer(name, asOfNow(fields))));
+  }
+
+  close(): void {
+    // There is nothing to let go of.
+  }
+
+  private answer(name: MessageName, fields: Fields): unknown {
+    switch (name) {
+      case "Recover":
+        return [];
+      case "HasPartial":
+      case "Resolve":
+        return false;
+      case "Status":
+        return {};
+      case "Append":
+        return (fields["entries"] as { id: string }[]).map((entry) => [0, entry.id, true]);
+      default:
+        return null; // a view, events: never written
+    }
+  }
+}

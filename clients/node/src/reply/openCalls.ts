@@ -1,0 +1,51 @@
+/**
+ * Keeps the tool calls of a reply that have no result yet.
+ *
+ * Owns: which call a result belongs to, without an id or by the id that a provider gave to several.
+ * Refuses: sending.
+ */
+
+import { OPEN_TOOLS_MAX } from "../limits.ts";
+
+export class OpenCalls {
+  private readonly names = new Map<string, string>();
+  /** The provider's ids of calls that are called otherwise here. */
+  private readonly given = new Map<string, string>();
+
+  /**
+   * A call began, or was updated. Beyond OPEN_TOOLS_MAX the oldest is forgotten.
+   *
+   * given: its provider's id, if that is another one.
+   */
+  add(callId: string, name: string, given?: unknown): void {
+    this.names.set(callId, name);
+    if (typeof given === "string") this.given.set(callId, given);
+    if (this.names.size <= OPEN_TOOLS_MAX) return;
+    for (const oldest of this.names.keys()) {
+      this.close(oldest);
+      return;
+    }
+  }
+
+  /** The call that a result by this id is of: of several the first, of that name if one is. */
+  byId(callId: string, name: string | undefined): string {
+    if (this.given.size === 0 || ![...this.given.values()].includes(callId)) return callId;
+    const calls = [...this.names].filter(([one]) => one === callId || this.given.get(one) === callId);
+    return (calls.find(([, one]) => one === name) ?? calls[0]!)[0];
+  }
+
+  /** The newest call of that name; without a name the one open call, if it is one. */
+  find(name: string | undefined): string | undefined {
+    const calls = [...this.names].filter(([, one]) => name === undefined || one === name);
+    return name === undefined && calls.length !== 1 ? undefined : calls.at(-1)?.[0];
+  }
+
+  /** It has its result; the name it was begun with. */
+  close(callId: string | undefined): string | undefined {
+    if (callId === undefined) return undefined;
+    const name = this.names.get(callId);
+    this.names.delete(callId);
+    this.given.delete(callId);
+    return name;
+  }
+}

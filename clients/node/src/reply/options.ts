@@ -1,0 +1,13 @@
+/** The options of a reply, and the type of what an application adds to an event. Owns: both types. */
+
+/** What the application says beside an event; kept with it, never interpreted. */
+export type Info = Readonly<Record<string, unknown>>;
+
+export interface ReplyOptions {
+  streamId?: string;
+  turnId?: string;
+  parent?: string;
+  /** `end()` also releases. Default true. */
+  autoRelease?: boolean;
+  meta?: Info;
+}
