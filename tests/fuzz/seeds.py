@@ -13,9 +13,9 @@ import msgspec
 from wal_files import BytesFile
 from walld_client.wire import messages as wire
 
-from walld.engine.entries import line_event
 from walld.ledger.line import chain_of, make_line
 from walld.partials.file import unpack_partial
+from walld.sessions.state.entries import line_event
 from walld.sessions.state.session_state import SessionState
 from walld.wal.records import BODY_CRC_BYTES
 from walld.wal.scan import SegmentScan

@@ -17,10 +17,10 @@ from zlib import crc32
 
 from wal_files import BytesFile
 
-from walld.engine.entries import line_event
 from walld.errors import FormatError
 from walld.ledger.line import header_line
 from walld.ledger.scan import read_lines
+from walld.sessions.state.entries import line_event
 from walld.sessions.state.session_state import SessionState
 from walld.sessions.views.projections import PROJECTIONS, project
 

@@ -20,11 +20,11 @@ from walld_client.steps import run as run_steps
 from walld_client.wire import messages as wire
 
 from walld.cli.session import import_file
-from walld.engine.entries import events_of
 from walld.engine.session_log import Ledger
 from walld.errors import Refusal
 from walld.sessions.gate.call_history import account_of
 from walld.sessions.gate.resume import resume
+from walld.sessions.state.entries import events_of
 from walld.sessions.state.events import Event, as_dict
 from walld.sessions.state.session_state import SessionState
 

@@ -14,8 +14,8 @@ from session_log import Log
 from walld_client.wire import messages as wire
 
 from walld.daemon.session_store.fork_contents import forked_session
-from walld.engine.entries import event_line, events_of
 from walld.sessions.gate.imported import settled_there, untold, untold_files
+from walld.sessions.state.entries import event_line, events_of
 from walld.sessions.state.events import KNOWN, Event
 from walld.sessions.state.session_state import SessionState
 from walld.sessions.views.projections import PROJECTIONS, project

@@ -13,10 +13,10 @@ from walld_client.session.fingerprint import differing
 from walld_client.wire import messages as wire
 
 from walld.daemon.session_store.fork_contents import forked_session
-from walld.engine.entries import event_line, events_of
 from walld.sessions.gate.pending import pending
 from walld.sessions.gate.resume import resume
 from walld.sessions.gate.workspace import compare
+from walld.sessions.state.entries import event_line, events_of
 from walld.sessions.state.events import Event
 from walld.sessions.state.path import path_events
 from walld.sessions.state.session_state import SessionState

@@ -25,12 +25,12 @@ from typing import TYPE_CHECKING, NamedTuple
 from walld_client.wire import messages as wire
 
 from walld import limits
-from walld.engine.entries import entry_event, event_line
 from walld.engine.stream import Stream
 from walld.errors import Refusal
 from walld.ledger.line import chain_of, header_line
 from walld.ledger.pending import LEAPT, Pending
 from walld.ledger.repair_notes import Leap
+from walld.sessions.state.entries import entry_event, event_line
 from walld.sessions.state.session_state import SessionState
 from walld.wal import records
 from walld.wal.layout import Flag
@@ -182,13 +182,14 @@ class Ledgers:
             self._check_room(ledger, entries)
         if ledger.fear is not None:
             state.lose(ledger.fear.last_seq)
+        owner = None if unowned or process is None else process.owner
         chain, undos = ledger.chain, []
         placed: list[wire.Placed] = []
         lines: list[Pending] = []
         turns: list[tuple[str, str]] = []
         try:
             for entry in entries:
-                event = entry_event(state, entry, None if unowned else process, at_ms)
+                event = entry_event(state, entry, owner, at_ms)
                 known = _known(state, entry, event, is_copy=unowned)
                 if known is not None:
                     placed.append(known)

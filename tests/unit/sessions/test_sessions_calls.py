@@ -12,11 +12,11 @@ from session_log import Log
 from walld_client.wire import messages as wire
 
 from walld.daemon.session_store.fork_contents import forked_session
-from walld.engine.entries import event_line, events_of
 from walld.sessions.gate.call_history import account_of
 from walld.sessions.gate.fork import BEFORE_FIRST
 from walld.sessions.gate.imported import settled_there, untold
 from walld.sessions.gate.resume import resume
+from walld.sessions.state.entries import event_line, events_of
 from walld.sessions.state.events import Event
 from walld.sessions.state.session_state import SessionState
 

@@ -10,9 +10,9 @@ from session_log import Log, contents
 from walld_client.wire import messages as wire
 
 from walld.daemon.session_store.fork_contents import forked_session
-from walld.engine.entries import event_line, events_of
 from walld.sessions.gate.fork import BEFORE_FIRST, forked
 from walld.sessions.gate.resume import resume
+from walld.sessions.state.entries import event_line, events_of
 from walld.sessions.state.errors import BadArgument
 from walld.sessions.state.path import path_events
 from walld.sessions.views.messages import messages

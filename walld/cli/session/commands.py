@@ -34,11 +34,11 @@ from walld.cli.session.show import render_show
 from walld.cli.session.view import render_tree
 from walld.cli.session_client import Asking, say_breaks
 from walld.cli.show import as_json
-from walld.engine.entries import line_event
 from walld.escape import escaped, escaped_line
 from walld.foreign.export import to_otel
 from walld.ledger.line import LEDGER_VERSION
 from walld.sessions.state.artifacts import artifacts_of
+from walld.sessions.state.entries import line_event
 
 __all__ = ["run"]
 

@@ -37,7 +37,6 @@ from walld_client.wire import messages as wire
 from walld.cli.exit_codes import DONE
 from walld.cli.session_client import Asking
 from walld.cli.show import as_json
-from walld.engine.entries import events_of, fitting
 from walld.errors import FormatError, WalldError
 from walld.escape import escaped_line
 from walld.foreign.detect import read
@@ -46,6 +45,7 @@ from walld.foreign.taken import misplaced, renamed, taken
 from walld.sessions.gate.call_history import calls_of
 from walld.sessions.gate.imported import settled_there, untold, untold_files
 from walld.sessions.gate.possibly_run import as_ended, unfinished_imports
+from walld.sessions.state.entries import events_of, fitting
 from walld.sessions.state.events import Event
 
 __all__ = ["run"]

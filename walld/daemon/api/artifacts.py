@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any
 
 from walld_client.wire import messages as wire
 
-from walld.engine.entries import check_id
 from walld.errors import FormatError, ProtocolError, Refusal
 from walld.sessions.state.artifacts import artifacts_of
+from walld.sessions.state.entries import check_id
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator

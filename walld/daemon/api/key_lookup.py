@@ -13,8 +13,8 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from walld.engine.entries import events_of
 from walld.errors import FormatError, Refusal
+from walld.sessions.state.entries import events_of
 from walld.sessions.views.projections import check, project
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from walld_client.wire import messages as wire
 
 from walld.daemon.storage.disk_threads import in_slices
-from walld.engine.entries import line_event
+from walld.sessions.state.entries import line_event
 
 if TYPE_CHECKING:
     from walld.daemon.session_store.handles import Files

@@ -25,9 +25,9 @@ from walld.daemon.api.key_lookup import Finding
 from walld.daemon.api.session_list import session_facts
 from walld.daemon.api.sync_tokens import Receipts
 from walld.daemon.session_store.fork_contents import forked_session
-from walld.engine.entries import check_id, events_of, line_event
 from walld.errors import FormatError, Misplaced, ProtocolError, Refusal
 from walld.ledger.line import line_seq
+from walld.sessions.state.entries import check_id, events_of, line_event
 from walld.sessions.views.audit import named_artifacts
 from walld.sessions.views.projections import check, project
 from walld.sessions.views.turn_view import turn_in

@@ -28,9 +28,9 @@ from walld_client.wire import messages as wire
 
 from walld import limits
 from walld.daemon import event_loop
-from walld.engine.entries import check_id, free_id
 from walld.errors import FormatError, Refusal
 from walld.ledger.line import CHAIN_BYTES, chain_of, line_seq
+from walld.sessions.state.entries import check_id, free_id
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable

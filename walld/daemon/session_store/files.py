@@ -9,13 +9,13 @@ from __future__ import annotations
 import logging
 from typing import TYPE_CHECKING, NamedTuple
 
-from walld.engine.entries import events_of
 from walld.engine.session_log import Ledger
 from walld.errors import FormatError
 from walld.escape import escaped_line
 from walld.ledger.line import chain_of
 from walld.ledger.repair_notes import Leap
 from walld.ledger.scan import Break
+from walld.sessions.state.entries import events_of
 from walld.sessions.state.session_state import SessionState
 
 if TYPE_CHECKING:

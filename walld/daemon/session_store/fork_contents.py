@@ -17,12 +17,12 @@ from walld_client.wire import messages as wire
 
 from walld import limits
 from walld.daemon.session_store.interruption import interruption
-from walld.engine.entries import entry_event, event_line, events_of, free_id
 from walld.engine.session_log import Ledger
 from walld.errors import Refusal
 from walld.ledger.line import chain_of
 from walld.sessions.gate.fork import BEFORE_FIRST, check_copy, forked, left_behind
 from walld.sessions.gate.possibly_run import CAME_FROM, unfinished_imports
+from walld.sessions.state.entries import entry_event, event_line, events_of, free_id
 from walld.sessions.state.events import check_payload
 from walld.sessions.state.session_state import SessionState
 

@@ -16,8 +16,8 @@ from walld_client.session.truncation import fit
 from walld_client.wire import messages as wire
 
 from walld import limits
-from walld.engine.entries import fitting, line_event, next_id
 from walld.ledger.line import line_seq
+from walld.sessions.state.entries import fitting, line_event, next_id
 from walld.sessions.state.references import is_above
 
 if TYPE_CHECKING:

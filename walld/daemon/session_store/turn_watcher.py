@@ -24,9 +24,9 @@ from walld import limits
 from walld.daemon import event_loop
 from walld.daemon.session_store.interruption import interruption
 from walld.daemon.session_store.reply_messages import ReplyEntries, placed
-from walld.engine.entries import free_id
 from walld.errors import FormatError, ProtocolError, Refusal
 from walld.escape import escaped_line
+from walld.sessions.state.entries import free_id
 from walld.wal.layout import Flag
 
 if TYPE_CHECKING:

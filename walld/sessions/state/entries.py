@@ -1,7 +1,7 @@
 """Between an entry as it was asked for, the event it is, and the line it stands in.
 
 Owns: reading a payload, and the three forms of one thing. Refuses: whether it may come
-(`sessions/state/session_state.py`), where it goes (`session_log.py`).
+(`session_state.py`), where it goes (`engine/session_log.py`).
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ if TYPE_CHECKING:
 
     from walld_client.wire import messages as wire
 
-    from walld.engine.peer import Process
     from walld.ledger.line import Line
     from walld.sessions.state.session_state import SessionState
+    from walld.wal.records import Owner
 
 __all__ = [
     "check_id",
@@ -44,12 +44,15 @@ _SHORT_ID = limits.ID_BYTES_MAX // 4
 
 
 def entry_event(
-    state: SessionState, entry: wire.NewEntry, process: Process | None, at_ms: int
+    state: SessionState, entry: wire.NewEntry, owner: Owner | None, at_ms: int
 ) -> Event:
-    """The event that an entry would be, as the session's next. Refusal where it cannot be read."""
+    """The event that an entry would be, as the session's next. Refusal where it cannot be read.
+
+    owner: the process that says it; a turn belongs to that.
+    """
     if not 0 <= entry.at_ms <= AT_MS_MAX:
         raise Refusal("bad_at", "at_ms is no time", entry.at_ms, f"0..{AT_MS_MAX}")
-    owned = process is not None and entry.type.startswith("turn_")
+    is_owned = owner is not None and entry.type.startswith("turn_")
     return Event(
         seq=state.last_seq + 1,
         id=entry.id,
@@ -61,7 +64,7 @@ def entry_event(
         correlation=entry.correlation,
         key=entry.key,
         leaf=entry.leaf,
-        owner=owner_fields(process) if owned and process is not None else None,
+        owner=owner_fields(owner) if is_owned and owner is not None else None,
         payload=_checked_payload(entry.payload),
     )
 
@@ -145,9 +148,8 @@ def fitting(ident: str) -> str:
     return ident if len(text) <= limits.ID_BYTES_MAX else f"sha256:{sha256(text).hexdigest()}"
 
 
-def owner_fields(process: Process) -> dict[str, Any]:
+def owner_fields(owner: Owner) -> dict[str, Any]:
     """Who advances a turn, so that a later boot can ask the kernel about it."""
-    owner = process.owner
     return {
         "boot": owner.boot_id,
         "pid": owner.pid,
