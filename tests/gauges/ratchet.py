@@ -51,7 +51,7 @@ def compare(name: str, recorded: Measure, measured: Measure) -> Change:
             better += [
                 f"{name}: {_named(group)} is recorded and no more so"
                 for group in before
-                if group not in now
+                if not any(group <= other for other in now)
             ]
     return Change(worse, better)
 

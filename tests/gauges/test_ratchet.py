@@ -22,7 +22,7 @@ from gauges.ratchet import Measure, compare, total
         (["a"], ["a", "b"], ["n: b is not recorded"], []),
         (["a", "b"], ["a"], [], ["n: b is recorded and no more so"]),
         ([["a", "b"]], [["b", "a"]], [], []),
-        ([["a", "b"]], [["a", "b", "c"]], ["n: a, b, c is not recorded"], None),
+        ([["a", "b"]], [["a", "b", "c"]], ["n: a, b, c is not recorded"], []),
         ([["a", "b", "c"]], [["a", "b"]], [], ["n: a, b, c is recorded and no more so"]),
         ([["a", "b", "c", "d"]], [["a", "b"], ["c", "d"]], [], None),
         ([["a", "b"], ["c", "d"]], [["a", "c"]], ["n: a, c is not recorded"], None),

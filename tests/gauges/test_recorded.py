@@ -19,12 +19,12 @@ def change(request: pytest.FixtureRequest) -> Change:
 
 
 def test_no_measure_is_worse_than_recorded(change: Change) -> None:
-    assert not change.worse, "\n".join(["; `make gauges` shows where:", *change.worse])
+    assert change.worse == [], "worse than recorded, see `make gauges`: " + "; ".join(change.worse)
 
 
 def test_what_is_better_is_recorded(change: Change) -> None:
     """So that it stays as good."""
-    assert not change.better, "\n".join(["better: make gauges RECORD=1", *change.better])
+    assert change.better == [], "better: `make gauges RECORD=1`, and commit it with the change"
 
 
 def test_what_is_recorded_is_measured() -> None:
