@@ -28,7 +28,7 @@ PYTHON ?= $(shell for p in python3.13 python3.12 python3.11 python3 python3.14 p
 	done)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test soak test-node test-adapters bench-adapters check format search sbom sim zoo fuzz kernel test-nfs rivals bench bench-quick bench-check \
+.PHONY: help demo test soak test-node test-adapters bench-adapters check gauges format search sbom sim zoo fuzz kernel test-nfs rivals bench bench-quick bench-check \
 	bench-publish clean
 
 help:
@@ -38,6 +38,7 @@ help:
 	@echo 'make test-adapters  each SDK from the registry in a venv of its own, and its tests; GROUP=name for some'
 	@echo 'make bench-adapters  what each adapter adds to a chunk, in the venvs of test-adapters'
 	@echo 'make check   format, lint, types, import rules, spelling'
+	@echo 'make gauges  how the code is built: circles, full folders, files an append passes; RECORD=1 once one is better'
 	@echo 'make format  rewrite the files as make check wants them'
 	@echo 'make search  what holds of any input, with inputs that are new each time; ROUNDS=n'
 	@echo 'make sbom    what a user installs, as CycloneDX: dist/walld.cdx.json; SBOM=path'
@@ -99,6 +100,9 @@ check: $(VENV)/tools
 	$(BIN)/lint-imports --no-cache
 	$(BIN)/codespell $(SOURCES) systemd Makefile $(wildcard *.md clients/*.md) \
 		clients/node/README.md clients/node/src clients/node/test clients/node/examples
+
+gauges: $(VENV)/tools
+	PYTHONPATH=tests $(BIN)/python -m gauges $(if $(RECORD),--record=$(RECORD:1=better))
 
 format: $(VENV)/tools
 	$(BIN)/ruff check --fix $(SOURCES)

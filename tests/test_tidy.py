@@ -14,13 +14,7 @@ import pytest
 ROOT = Path(__file__).parents[1]
 SOURCES = sorted([*(ROOT / "walld").rglob("*.py"), *(ROOT / "clients/python").rglob("*.py")])
 TESTS = sorted((ROOT / "tests").rglob("*.py"))
-LINES_MAX = 400
-LONGER = {
-    "clients/python/walld_client/wire/messages.py": "every frame in one file, one class each",
-}
-"""Files that may be longer than LINES_MAX, and why each may be; none beyond LINES_MAX_EVER."""
-LINES_MAX_EVER = 600
-BANNED_WORDS = {"utils", "util", "helper", "helpers", "manager", "handler", "misc", "common"}
+BANNED_WORDS = {"utils", "util", "helper", "helpers", "manager", "misc", "common"}
 BANNED_NAMES = {"data"}
 """As the name of a module, class, function, or public attribute: it says nothing."""
 
@@ -152,13 +146,6 @@ def test_no_path_of_the_machine_it_was_written_on(path: Path) -> None:
         assert banned not in text, banned.decode()
 
 
-@each
-def test_a_file_is_short_or_says_why_not(path: Path) -> None:
-    lines = len(path.read_text().splitlines())
-    most = LINES_MAX_EVER if named(path) in LONGER else LINES_MAX
-    assert lines <= most, f"{lines} lines: cut it, or list it with a reason"
-
-
 def labels() -> list[tuple[str, str]]:
     """(label, module) of every invariant that a module docstring numbers: "- S1 ..."."""
     found = []
@@ -193,5 +180,5 @@ def test_every_test_of_an_sdk_is_in_a_group() -> None:
     """`make test-adapters` runs those that are named there, and no others."""
     groups = (ROOT / "tests/adapters/__main__.py").read_text()
     assert [
-        path for path in TESTS if path.match("adapters/test_*.py") and path.name not in groups
+        path for path in TESTS if path.match("tests/adapters/test_*.py") and path.name not in groups
     ] == []

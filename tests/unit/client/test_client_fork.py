@@ -232,7 +232,7 @@ def test_what_fails_in_the_child_keeps_nothing_else_from_being_left_to_the_paren
     parent = run(
         daemon,
         """
-from walld_client import process
+from walld_client.link import process
 class Fails:
     def __init__(self, error):
         self.error = error

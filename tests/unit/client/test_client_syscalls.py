@@ -17,7 +17,7 @@ TOKENS = 1000
 SCRIPT = f"""
 import array, fcntl, os, sys, termios, threading
 import walld_client
-from walld_client import process
+from walld_client.link import process
 client = walld_client.connect(sys.argv[1])
 reply = client.reply("S")
 reply.token("warm")

@@ -51,7 +51,7 @@ if TYPE_CHECKING:
     from walld.recovery.startup_recovery import NotSynced
     from walld.wal.segment_files import SegmentFiles
 
-__all__ = ["Reclaimer", "carried_flags"]
+__all__ = ["Reclaimer", "UnlinkGuard", "carried_flags"]
 
 _log = logging.getLogger("walld.reclaimer")
 _CARRY_BYTES_MAX = 128 * 1024
