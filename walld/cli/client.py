@@ -1,4 +1,4 @@
-"""Asking the daemon: one query connection, one question after another.
+"""The command line's connection to a daemon: one query connection, one request at a time.
 
 Owns: finding the socket and the wait. Refuses: meaning; answers are msgpack for the caller.
 

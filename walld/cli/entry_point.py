@@ -1,4 +1,4 @@
-"""From a command line to an exit code.
+"""Runs a command: parses the command line, calls its module, turns errors into exit codes.
 
 Owns: which module runs a command, and what an error looks like to a person: one line on stderr.
 Refuses: the grammar (`arguments.py`) and the commands themselves.

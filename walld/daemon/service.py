@@ -1,4 +1,4 @@
-"""A daemon from its first line to its last: what is started, in which order, and how it ends.
+"""Builds a daemon from its parts, and starts and stops them in order.
 
 Owns: wiring the rooms together, signals, exit codes. Refuses: everything they do.
 

@@ -1,4 +1,4 @@
-"""Why a frame cannot be taken: what to answer to bytes that are no message of their sender.
+"""Protocol errors: why a frame cannot be taken, and the answer to it.
 
 Owns: the error codes of `clients/PROTOCOL.md` and the one choice between refusing an event and
 closing a connection. Refuses: I/O, framing (`wire/framing.py`), events that decode but break a rule

@@ -1,4 +1,4 @@
-"""Taking the data directory: whose log it is, before anything of it is read.
+"""Takes ownership of a data directory before anything of it is read.
 
 Owns: what a new owner is told of the log by its segments. Refuses: the lock (`disk/lock.py`),
 reading the log (`startup_recovery.py`).

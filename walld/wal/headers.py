@@ -1,4 +1,4 @@
-"""Headers of a log's segments: which log it is, and how far what each owner wrote counts.
+"""Reads the headers of a log's segments: which log, and what each owner's epoch counts.
 
 Owns: reading them, and up to which number the batches of an owner count. Refuses: what stands
 behind them (`scan.py`), who is owner (`disk/lock.py`).

@@ -1,4 +1,4 @@
-"""What a request can raise, as types.
+"""The errors that requests raise.
 
     WalldError
     +-- Unavailable   walld cannot answer now: no daemon, no answer in time, still recovering

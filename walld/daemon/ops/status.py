@@ -1,4 +1,4 @@
-"""How the daemon is: for `walld status`, the metrics' gauges and the service manager's line.
+"""The daemon's status: for `walld status`, gauges and the service manager.
 
 Owns: reading the rooms and naming what they say. Refuses: deciding anything by it.
 """

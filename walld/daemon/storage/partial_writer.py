@@ -1,4 +1,4 @@
-"""The keeper of partials: made of orphans, removed once nobody needs them.
+"""Writes partials of orphaned replies, and removes those nobody needs.
 
 Owns: when a stream's records may become a partial, when the log may let go of them, and the ways a
 partial ends: resolved, unwanted, past its retention age. Refuses: the file (`partials/store.py`),

@@ -1,4 +1,4 @@
-"""The socket agents connect to: taken over from the service manager, or claimed by path.
+"""The listening socket: inherited from the service manager, or bound to a path.
 
 Owns: binding, modes, and removing a stale socket. Refuses: accepting (`acceptor.py`).
 

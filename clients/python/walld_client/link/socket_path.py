@@ -1,4 +1,4 @@
-"""Where the daemon's socket is.
+"""Finds the daemon's socket.
 
 Owns: the order of the candidates and the check of the one that lies in a shared directory.
 Refuses: connecting.

@@ -1,4 +1,4 @@
-"""Requests from asyncio: one kept connection, one request after another.
+"""A query connection for asyncio, kept open between requests.
 
 Owns: the non-blocking socket of a client's requests, moved by the running loop. Refuses: what a
 request means (`aio.py`), bytes to answers (`requests.py`), who has it now (`aio_pool.py`).

@@ -1,4 +1,4 @@
-"""Requests from a thread: one kept connection, one request after another.
+"""A blocking query connection, kept open between requests.
 
 Owns: the blocking socket of a client's requests and the wait of at most `timeout`. Refuses: what a
 request means (`client.py`), bytes to answers (`requests.py`).

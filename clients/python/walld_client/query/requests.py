@@ -1,4 +1,4 @@
-"""The conversation of a query connection, without I/O: bytes in, answers out.
+"""The protocol of a query connection, without I/O: bytes in, answers out.
 
 Owns: the handshake, request ids, the joining of chunks, and which error becomes which exception.
 Refuses: sockets and time; `query.py` and `aio_query.py` move the bytes, one for each colour.
