@@ -30,7 +30,7 @@ SETTINGS = {
     "flush_bound_ms": ("MS", "age at which an event is written at the latest (3000)"),
     "flush_linger_ms": ("MS", 'how long a flush waits for company: "auto" or milliseconds'),
     "reclaim_seconds": ("S", "how long a released reply may stay on disk (30)"),
-    "retention_seconds": ("S", "how long a reply that is not released stays (604800: 7 days)"),
+    "retention_seconds": ("S", "running time a reply that is not released stays (604800: 7 days)"),
     "release_hold_seconds": ("S", "keep released bytes this long all the same (0)"),
     "metrics": ("HOST:PORT", 'serve Prometheus metrics there; "off", or a port of 127.0.0.1'),
     "backend": ("NAME", "asyncio+uvloop, asyncio or trio"),
