@@ -10,9 +10,9 @@ a partial's age is the running time that daemons have counted since one of them 
 grows at look after look, and of one look never by more than `LOOK_MS_MAX`, whatever any clock says.
 
 Invariants
-- R1 No partial is removed before daemons ran for its retention age behind the look that first saw
+- X1 No partial is removed before daemons ran for its retention age behind the look that first saw
   it as it is now. What is not known (no file, a damaged one) makes ages shorter, never longer.
-- R2 For a day of running time behind a step of the wall clock none is removed: an operator who sees
+- X2 For a day of running time behind a step of the wall clock none is removed: an operator who sees
   the line has that long to look.
 """
 
@@ -95,7 +95,7 @@ class Ages:
         return step if is_step else None
 
     def past(self, retention_ms: float) -> list[Name]:
-        """Partials that are that old; none while a step of the clock holds all of them (R2)."""
+        """Partials that are that old; none while a step of the clock holds all of them (X2)."""
         if self.running_ms < self._held_until:
             return []
         newest = self.running_ms - retention_ms
@@ -146,5 +146,5 @@ def read_ages(disk: Disk) -> Ages:
 
 
 def write_ages(disk: Disk, ages: bytes) -> None:
-    """Atomically, not synced: what a power cut takes makes ages shorter (R1)."""
+    """Atomically, not synced: what a power cut takes makes ages shorter (X1)."""
     disk.swap(AGES_PATH, ages)
