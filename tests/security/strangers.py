@@ -15,6 +15,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import fork_server
 import pytest
 from daemon_process import PATIENCE_SECONDS, DaemonProcess, environment, until
 
@@ -24,16 +25,6 @@ NOBODY = 65534
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root may become somebody else")
 
 _BECOME = "import os, sys; uid = int(sys.argv[1]); os.setgroups([]); os.setgid(uid); os.setuid(uid)"
-# All that `serve` imports late: afterwards this user may not be able to read it.
-_SERVE = """
-import os, sys, anyio._backends._asyncio, uvloop, walld.cli.run, walld.cli.serve, walld.daemon.serve
-import encodings.idna, encodings.ascii, walld.cli.arguments, ctypes
-uid = int(sys.argv[1])
-os.setgroups([]); os.setgid(uid); os.setuid(uid)
-# As of a program that this user has begun: setuid(2) alone hides a process from its user.
-assert ctypes.CDLL(None).prctl(4, 1, 0, 0, 0) == 0  # PR_SET_DUMPABLE
-sys.exit(walld.cli.run.run(sys.argv[2:]))
-"""
 
 
 def as_user(uid: int, source: str, *arguments: str) -> str:
@@ -67,10 +58,12 @@ class DaemonOf(DaemonProcess):
 
     def start(self, *, wait: bool = True) -> DaemonOf:
         assert self.process is None, "one at a time"
-        command = [sys.executable, "-c", _SERVE, str(self.uid), "serve", *self.options]
+        command = [sys.executable, "-m", "walld", "serve", *self.options]
         command += ["--data", str(self.data), "--socket", self.socket_path]
         with self.log_path.open("ab") as log:
-            self.process = subprocess.Popen(command, env=environment(), stderr=log)
+            self.process = fork_server.start(
+                command, environment(), stderr=log.fileno(), uid=self.uid
+            )
         if wait:
             until(self.is_ready, f"a daemon that answers; see {self.log_path}")
         return self

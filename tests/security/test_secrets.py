@@ -124,9 +124,12 @@ def test_no_core_file_holds_it(daemon: DaemonProcess, make_agent: MakeAgent) -> 
 
 
 def test_at_rest_it_lies_in_files_of_the_daemon_alone(
-    daemon: DaemonProcess, make_agent: MakeAgent
+    make_daemon: MakeDaemon, make_agent: MakeAgent
 ) -> None:
     """0600 in 0700, whatever the umask; and in no file outside the data directory."""
+    daemon = make_daemon()
+    daemon.is_executed = True  # a fork shows the command line and environment of its server
+    daemon.start()
     agent = make_agent(daemon)
     agent.do(SAYS_IT_EVERYWHERE)
     agent.kill()
