@@ -339,7 +339,7 @@ def test_what_another_process_deleted_is_no_loss_to_the_next_daemon(
     daemon.start()
     assert agent.reply("t").drain(level="synced")
     said = f"lost_acked: uid {os.getuid()}, stream {reply.stream_id}, seqs 3 to 3\n"
-    until(lambda: said in daemon.log_text(), "what it said behind that is one")
+    daemon.logged(said)
     agent.close()
 
 

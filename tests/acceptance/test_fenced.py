@@ -89,7 +89,7 @@ def test_one_that_thaws_with_work_to_do_changes_no_file_and_stops(tmp_path: Path
         daemon.process.send_signal(signal.SIGCONT)
         assert daemon.process.wait(PATIENCE_SECONDS) == 3
         assert files() == before
-        assert "fenced: another daemon owns" in (tmp_path / "log").read_text()
+        daemon.logged("fenced: another daemon owns")
 
 
 def test_one_that_is_still_starting_stops_too(tmp_path: Path) -> None:
