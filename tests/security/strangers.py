@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import os
 import resource
-import subprocess
 import sys
 from pathlib import Path
 
@@ -29,16 +28,11 @@ _BECOME = "import os, sys; uid = int(sys.argv[1]); os.setgroups([]); os.setgid(u
 
 def as_user(uid: int, source: str, *arguments: str) -> str:
     """What Python source prints as another user. It finds its arguments in sys.argv[2:]."""
-    done = subprocess.run(
-        [sys.executable, "-c", f"import socket, struct\n{_BECOME}\n{source}", str(uid), *arguments],
-        env=environment(),
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE_SECONDS,
-        check=False,
-    )
+    code = f"import socket, struct\n{_BECOME}\n{source}"
+    command = [sys.executable, "-c", code, str(uid), *arguments]
+    done = fork_server.run(command, environment(), PATIENCE_SECONDS)
     assert done.returncode == 0, done.stderr
-    return done.stdout.strip()
+    return done.stdout.decode().strip()
 
 
 def resident_bytes(pid: int) -> int:
