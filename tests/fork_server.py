@@ -47,6 +47,11 @@ _BY_THE_INTERPRETER = ("PYTHON", "LD_", "MALLOC_", "GLIBC_", "LC_", "LANG", "COV
 _LIMITS = {getattr(resource, name) for name in dir(resource) if name.startswith("RLIMIT_")}
 
 
+_ROOT = Path(__file__).parents[1]
+_ENV = {**os.environ, "PYTHONPATH": f"{_ROOT}:{_ROOT / 'clients/python'}"}
+"""The server's: this process's as it was, with this tree's packages."""
+
+
 # --- the side of the test -------------------------------------------------------------------------
 
 
@@ -106,14 +111,13 @@ Process = subprocess.Popen[bytes] | ForkedProcess
 class _Server:
     """The process that forks, and the socket that asks it to."""
 
-    def __init__(self, env: dict[str, str]) -> None:
-        self.env = _of_the_interpreter(env)
+    def __init__(self) -> None:
         self._control, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_SEQPACKET)
         with theirs:
             fd = theirs.fileno()
             command = [sys.executable, __file__, str(fd)]
             self._process = subprocess.Popen(
-                command, env=env, pass_fds=(fd,), stdin=subprocess.DEVNULL
+                command, env=_ENV, pass_fds=(fd,), stdin=subprocess.DEVNULL
             )
 
     def start(self, told: dict[str, object], fds: list[int]) -> socket.socket:
@@ -146,11 +150,12 @@ def _of_the_interpreter(env: dict[str, str]) -> dict[str, str]:
 
 def _server(env: dict[str, str]) -> _Server | None:
     """That of this process; None where a program with this environment must be executed."""
+    if _of_the_interpreter(env) != _of_the_interpreter(_ENV):
+        return None
     with _starting:
         if os.getpid() not in _servers:
-            _servers[os.getpid()] = _Server(env)
-    server = _servers[os.getpid()]
-    return server if server.env == _of_the_interpreter(env) else None
+            _servers[os.getpid()] = _Server()
+    return _servers[os.getpid()]
 
 
 @atexit.register

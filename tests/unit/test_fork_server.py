@@ -109,8 +109,9 @@ def test_what_an_interpreter_reads_first_is_executed() -> None:
 def test_nothing_outlives_the_process_that_started_it(end: str) -> None:
     code = f"""
 import os, sys, fork_server
+from daemon_process import environment
 sleeps = [sys.executable, "-c", "import time; time.sleep(600)"]
-pids = [fork_server.start(sleeps, dict(os.environ)).pid for _ in range(3)]
+pids = [fork_server.start(sleeps, environment()).pid for _ in range(3)]
 server = next(iter(fork_server._servers.values()))._process.pid
 print(server, *pids, flush=True)
 {end}
