@@ -44,6 +44,11 @@ with suppress(ImportError):  # the venvs of `make test-adapters` have none
     settings.load_profile("the same inputs")
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    """`-m "not sweep"` is what is tried at each change."""
+    config.addinivalue_line("markers", "sweep: a minute of computing; a step of its own")
+
+
 def pytest_collection_finish() -> None:
     """What was collected stays to the end: no later collection of garbage looks through it."""
     gc.collect()

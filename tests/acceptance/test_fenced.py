@@ -40,7 +40,6 @@ def _daemon(home: Path) -> Iterator[Daemon]:
         if daemon.process.poll() is None:
             daemon.process.kill()
             daemon.process.wait()
-        daemon._log.close()
 
 
 def _raise_epoch(home: Path) -> bytes:
