@@ -152,9 +152,15 @@ class Peer:
     def ask(self, request: wire.FromQuery) -> bytes:
         """The answer's msgpack."""
         self.send(request)
-        chunks = []
+        chunks: list[bytes] = []
+        deadline = time.monotonic() + PATIENCE_SECONDS
         while True:
             message = self.hear()
+            if isinstance(message, wire.Error) and message.code == "behind":
+                assert time.monotonic() < deadline, message
+                time.sleep(0.05)
+                self.send(request)  # as it says: what the dead have sent is being read
+                continue
             assert isinstance(message, wire.Answer), message
             chunks.append(message.chunk)
             if message.last:
