@@ -16,7 +16,7 @@ from daemon_process import environment, until
 
 SHOWS = """
 import json, os, random, resource, signal, socket, sys, threading
-import walld_client.process
+import walld_client.link.process
 umask = os.umask(0)
 here = socket.socket()  # the lowest number that is free
 print(json.dumps({
@@ -26,7 +26,7 @@ print(json.dumps({
     "signals": [str(signal.getsignal(number)) for number in sorted(signal.valid_signals())],
     "mask": [int(number) for number in signal.pthread_sigmask(signal.SIG_BLOCK, ())],
     "threads": threading.active_count(),
-    "chance": [random.random(), walld_client.process.producer().hex()],
+    "chance": [random.random(), walld_client.link.process.producer().hex()],
 }))
 sys.exit(7)
 """
