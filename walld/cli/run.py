@@ -28,6 +28,9 @@ NO_INPUT = 66
 """`EX_NOINPUT` of sysexits(3)."""
 INTERRUPTED = 130
 
+_MODULES = {"run": "run_program"}
+"""Of commands whose module has another name: this one is called run."""
+
 _ONE_IS_AN_ANSWER = ("audit", "fsck", "salvage")
 """Where 1 says something of what was looked at: that it cannot be has a code of its own."""
 
@@ -56,12 +59,13 @@ def run(argv: Sequence[str] | None) -> int:
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="backslashreplace")
-    if sys.stdout is None and options.command != "serve":
+    if sys.stdout is None and options.command not in ("serve", "run"):
         # `recover --resolve >&-` would remove what nobody has seen.
         complain("standard output is closed: nothing can be printed; not run")
         return cannot
     try:
-        command = importlib.import_module(f"walld.cli.{options.command.replace('-', '_')}")
+        name = _MODULES.get(options.command, options.command.replace("-", "_"))
+        command = importlib.import_module(f"walld.cli.{name}")
         code: int = command.run(options)
         if sys.stdout is not None:
             sys.stdout.flush()

@@ -56,6 +56,7 @@ from walld.daemon.state import State
 from walld.daemon.stopping import Stopping
 from walld.daemon.syncer import Syncer
 from walld.daemon.turns import Turns
+from walld.daemon.users import Users
 from walld.daemon.workers import ThreadWorker, Worker
 from walld.daemon.writer import Writer
 from walld.disk.owned import OwnedDisk
@@ -319,8 +320,8 @@ def _run(backend: str, main: Callable[[], Awaitable[None]]) -> None:
     anyio.run(main, backend=backend.partition("+")[0], backend_options=options)
 
 
-def serve(settings: Settings) -> int:
-    """Run a daemon. Returns its exit code."""
+def serve(settings: Settings, users_file: str | None = None) -> int:
+    """Run a daemon. Returns its exit code. users_file: it also ends when that is unused."""
     if not __debug__:
         print("walld: asserts guard your data: run without python -O", file=sys.stderr)  # noqa: T201
         return 1
@@ -332,7 +333,7 @@ def serve(settings: Settings) -> int:
     signals = StopSignals()
     notifier = Notifier.from_environment(os.environ, os.getpid())
     try:
-        return _serve(settings, notifier, signals)
+        return _serve(settings, users_file, notifier, signals)
     except ConfigError:
         raise  # wrong usage, for the command line to say
     except (WalldError, OSError) as error:
@@ -354,7 +355,7 @@ def _first(error: BaseException) -> BaseException:
     return _first(error.exceptions[0]) if isinstance(error, BaseExceptionGroup) else error
 
 
-def _serve(settings: Settings, notifier: Notifier, signals: StopSignals) -> int:
+def _serve(settings: Settings, users: str | None, notifier: Notifier, signals: StopSignals) -> int:
     if settings.backend == "trio":
         # Its import looks for libraries with a child process: not once the data directory is open,
         # for a fork on a hung mount hangs (never a fork: P12).
@@ -376,8 +377,9 @@ def _serve(settings: Settings, notifier: Notifier, signals: StopSignals) -> int:
             daemon = Daemon(settings, disk, owner, passed or bound, notifier)
             if settings.metrics is not None:
                 daemon.metrics.serve(settings.metrics)
+            daemon.state.users = Users(users, daemon.door, daemon.connections, daemon.state)
             with loop.known():
-                await daemon.run(signals.wait)
+                await daemon.run(partial(daemon.state.users.stop, signals.wait))
 
         try:
             _run(settings.backend, main)

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from walld.daemon.sessions import Sessions
     from walld.daemon.settings import Settings
     from walld.daemon.syncer import Syncer
+    from walld.daemon.users import Users
     from walld.daemon.writer import Writer
     from walld.disk.owner import Owner
     from walld.engine.engine import Engine
@@ -48,6 +49,7 @@ class State:
         self.syncer: Syncer | None = None
         self.background: Background | None = None
         self.sessions: Sessions | None = None
+        self.users: Users | None = None
 
     def mended(self, mended: Mended, seconds: float) -> None:
         """The start is over."""
@@ -175,6 +177,7 @@ class State:
             "record_bytes_first": engine.agent_bytes,
             "record_bytes_carried": engine.carried_bytes,
             "lost_acked": engine.counters.lost_acked,
+            "users": None if self.users is None else self.users.status(),
             "start": self._start(),
         }
 
