@@ -19,7 +19,8 @@ import shutil
 import signal
 import sys
 import time
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from typing import Any
 
 from walld_client.errors import Unavailable
@@ -91,18 +92,19 @@ class _Users:
             if not _answers(self.socket):
                 raise
             return
-        if _answers(self.socket):
-            return
-        start_daemon(
-            settings.data,
-            socket=self.socket,
-            log=f"{self.socket}.log",
-            options=["--until-unused", self.path],
-            join=True,
-            timeout=START_SECONDS,
-            wait_ready=False,
-            command=[sys.executable, "-m", "walld"],
-        )
+        with _alone(f"{self.socket}.starting"):
+            if _answers(self.socket):
+                return
+            start_daemon(
+                settings.data,
+                socket=self.socket,
+                log=f"{self.socket}.log",
+                options=["--until-unused", self.path],
+                join=True,  # one that was killed here may have left a daemon that is starting
+                timeout=START_SECONDS,
+                wait_ready=False,
+                command=[sys.executable, "-m", "walld"],
+            )
 
     def leave(self) -> None:
         """No user any more. Waits until the daemon has seen that, and says so where it stays."""
@@ -191,6 +193,17 @@ def _held(path: str) -> int:
             return os.dup(low)
     finally:
         os.close(low)
+
+
+@contextmanager
+def _alone(path: str) -> Iterator[None]:
+    """One `walld run` at a time, so that one of them starts the daemon."""
+    fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX)
+        yield
+    finally:
+        os.close(fd)
 
 
 def _is_free(path: str) -> bool:
