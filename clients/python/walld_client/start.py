@@ -89,7 +89,7 @@ def status_of(socket: str, timeout: float = _PROBE_SECONDS) -> dict[str, Any] | 
 
 
 class Daemon:
-    """A daemon on one data directory. As a context manager it is stopped at the end.
+    """A daemon on one data directory. As a context manager it is closed at the end.
 
     socket: the path to connect to. directory: the data directory. log_path: the file with its log
     lines. pid: of the daemon; None once it was ended here. is_own: False where another process had
@@ -126,10 +126,7 @@ class Daemon:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        if self.is_own:
-            self.stop()
-            if self._own_folder is not None:
-                shutil.rmtree(self._own_folder, ignore_errors=True)
+        self.close()
 
     @property
     def log(self) -> str:
@@ -139,6 +136,16 @@ class Daemon:
                 return file.read()
         except FileNotFoundError:
             return ""
+
+    def close(self) -> None:
+        """Stop it, and remove the folder that was made for its socket and log.
+
+        Does nothing to one that another process started.
+        """
+        if self.is_own:
+            self.stop()
+            if self._own_folder is not None:
+                shutil.rmtree(self._own_folder, ignore_errors=True)
 
     def kill(self) -> None:
         """SIGKILL, and wait until it is gone: what `restart()` and `recover()` are tried with.
