@@ -21,7 +21,8 @@ KILLED = '''
     for number in range(10**6):
         reply.token(f"{number} ")
         print(number, flush=True)
-        sys.stdin.readline()
+        if sys.stdin.readline() == "sync\\n":
+            assert reply.drain(level="synced", timeout=30)
     """
 
     def recovered():
@@ -35,10 +36,10 @@ KILLED = '''
         agent = subprocess.Popen(
             [sys.executable, "-c", AGENT], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
         )
-        def says(count):
-            for _ in range(count):
+        def says(count, synced=False):
+            for number in range(count):
                 last = int(agent.stdout.readline())
-                agent.stdin.write("\\n")
+                agent.stdin.write("sync\\n" if synced and number == count - 1 else "\\n")
                 agent.stdin.flush()
             return last
         says(50)
@@ -47,7 +48,8 @@ KILLED = '''
         said = says(50)
         walld.restart()
         assert walld.pid != before
-        said = says(50)
+        said = says(50, synced=True)
+        agent.stdout.readline()   # it goes on, so all before is synced
         agent.kill()
         agent.communicate()
         kept = recovered()
