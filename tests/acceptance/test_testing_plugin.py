@@ -21,7 +21,7 @@ KILLED = '''
     for number in range(10**6):
         reply.token(f"{number} ")
         print(number, flush=True)
-        if sys.stdin.readline() == "sync\\n":
+        if sys.stdin.readline().strip() == "sync":
             assert reply.drain(level="synced", timeout=30)
     """
 
