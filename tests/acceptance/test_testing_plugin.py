@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -10,7 +11,7 @@ import textwrap
 from pathlib import Path
 
 import pytest
-from daemon_process import PATIENCE_SECONDS, environment
+from daemon_process import PATIENCE_SECONDS, ROOT, environment
 
 KILLED = '''
     import os, subprocess, sys, walld_client
@@ -97,6 +98,16 @@ def test_a_daemon_killed_in_the_middle_of_a_reply(
         os.kill(pid, 0)
     socket = Path(out.rpartition("socket ")[2].split()[0])
     assert not socket.parent.exists()
+
+
+def test_the_example_of_the_page_is_a_test_that_passes(tmp_path: Path, time_limit: None) -> None:
+    page = (ROOT / "clients/python/README.md").read_text()
+    (body,) = (
+        block for block in re.findall(r"```python\n(.*?)```", page, re.S) if "(walld)" in block
+    )
+    ran = run(tmp_path, f"import walld_client\n{body}", "-p", "walld_client.testing")
+    out, _ = ran.communicate(timeout=PATIENCE_SECONDS)
+    assert ran.returncode == 0, out
 
 
 def test_a_test_that_fails_or_is_interrupted_ends_its_daemon(

@@ -14,7 +14,6 @@ same directory looks.
 
 from __future__ import annotations
 
-import errno
 import importlib.util
 import os
 import shlex
@@ -25,26 +24,22 @@ import sys
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from hashlib import sha256
 from types import TracebackType
 from typing import Any, Self
 
 import msgspec
 from walld_client.errors import Unavailable, WalldError
 from walld_client.query import Query
-from walld_client.socket_path import is_private
+from walld_client.socket_path import check_length, runtime_folder
 from walld_client.wire.messages import Status
 
 __all__ = [
-    "SOCKET_PATH_BYTES_MAX",
     "Daemon",
     "NotStarted",
     "start_daemon",
     "status_of",
 ]
 
-SOCKET_PATH_BYTES_MAX = 107
-"""sun_path holds 108 bytes with its NUL."""
 START_SECONDS = 20.0
 STOP_SECONDS = 30.0
 _POLL_SECONDS = 0.01
@@ -317,11 +312,11 @@ def start_daemon(
     where = os.path.abspath(os.fspath(directory))
     own_folder = None
     if socket is None:
-        own_folder = _runtime_folder(where)
+        own_folder = runtime_folder(where)
         path = os.path.join(own_folder, "s")
     else:
         path = os.path.abspath(os.fspath(socket))
-    _check_length(path)
+    check_length(path)
     log_path = os.path.join(os.path.dirname(path), "log") if log is None else os.fspath(log)
     if own_folder is None and log is None:
         log_path = f"{path}.log"
@@ -357,39 +352,6 @@ def _command() -> list[str]:
             "set WALLD_COMMAND"
         )
     return [found]
-
-
-def _runtime_folder(directory: str) -> str:
-    """A folder of this user's alone for the socket of that directory, always the same one."""
-    uid = os.geteuid()
-    name = sha256(os.fsencode(os.path.realpath(directory))).hexdigest()[:16]
-    runtime, temporary = os.environ.get("XDG_RUNTIME_DIR", ""), os.environ.get("TMPDIR", "")
-    bases = [os.path.join(runtime, "walld")] if os.path.isabs(runtime) else []
-    bases += [f"{base}/walld-{uid}" for base in (temporary, "/tmp") if os.path.isabs(base)]
-    for base in bases:
-        if not os.path.isdir(os.path.dirname(base)) or not _fits(os.path.join(base, name, "s")):
-            continue
-        folder = os.path.join(base, name)
-        for path in (base, folder):
-            with suppress(FileExistsError):
-                os.mkdir(path, 0o700)
-            if not is_private(path, uid):
-                text = f"not a directory that only uid {uid} can use: remove it or name a socket"
-                raise PermissionError(errno.EPERM, text, path)
-        return folder
-    raise NotStarted(f"no folder for a socket: none of {', '.join(bases)} can be; name a socket")
-
-
-def _fits(path: str) -> bool:
-    return len(os.fsencode(path)) <= SOCKET_PATH_BYTES_MAX
-
-
-def _check_length(path: str) -> None:
-    if not _fits(path):
-        raise ValueError(
-            f"a socket's path has at most {SOCKET_PATH_BYTES_MAX} bytes, {path} has "
-            f"{len(os.fsencode(path))}: name a shorter one"
-        )
 
 
 def _left(deadline: float) -> float:
