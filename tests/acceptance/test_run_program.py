@@ -6,6 +6,7 @@ import fcntl
 import json
 import os
 import pty
+import random
 import select
 import signal
 import subprocess
@@ -19,7 +20,9 @@ from pathlib import Path
 from shutil import rmtree
 
 import pytest
-from daemon_process import PATIENCE_SECONDS, environment, until, walld
+import walld_client
+from agents.process import Obedient
+from daemon_process import BACKENDS, PATIENCE_SECONDS, environment, until, walld
 from walld_client.start import status_of
 
 SAYS = """
@@ -65,8 +68,14 @@ class Place:
         return process.returncode, out, err
 
     def daemon_pid(self) -> int | None:
-        now = status_of(self.socket, PATIENCE_SECONDS)
-        return None if now is None else now["pid"]
+        give_up = time.monotonic() + PATIENCE_SECONDS
+        while True:
+            try:
+                now = status_of(self.socket)
+            except walld_client.Unavailable:  # it ends, or the machine is busy
+                assert time.monotonic() < give_up, self.log
+                continue
+            return None if now is None else now["pid"]
 
     def owner(self) -> bool:
         """Some daemon has the data directory."""
@@ -243,6 +252,37 @@ def test_a_daemon_of_the_operator_is_used_and_left_alone(place: Place) -> None:
     until(place.daemon_pid, "a daemon")
     assert place.run(place.python("say('s', 'unsaved', False)")) == (0, "", "")
     assert place.daemon_pid() == process.pid
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_on_each_backend(place: Place, backend: str) -> None:
+    env = environment() | {"WALLD_BACKEND": backend}
+    command = place.python("say('s', 'x', True)")
+    done = subprocess.run(command, env=env, capture_output=True, check=True, timeout=60)
+    assert done.stderr == b""
+    assert not place.owner()
+    stays = place.python("say('s', 'x', False)")
+    done = subprocess.run(stays, env=env, capture_output=True, check=True, timeout=60)
+    assert b"1 reply is not released" in done.stderr
+    pid = place.daemon_pid()
+    assert pid is not None
+    os.kill(pid, signal.SIGTERM)
+    until(lambda: not place.owner(), "its end")
+    assert "SIGTERM: stopping" in place.log
+
+
+def test_another_agent_that_is_connected_keeps_the_daemon(place: Place, tmp_path: Path) -> None:
+    run = place.start(place.command("sh", "-c", "echo ready; read line"))
+    assert line(run) == "ready"
+    agent = Obedient(tmp_path, place.socket)
+    try:
+        agent.do("client.reply('s', stream_id='r').end()")
+        _, err = run.communicate("end\n", timeout=PATIENCE_SECONDS)
+        assert ": an agent is connected; look: walld ls" in err
+        assert place.daemon_pid() is not None
+    finally:
+        agent.close()
+    place.ended()
 
 
 # --- signals --------------------------------------------------------------------------------------
@@ -492,6 +532,7 @@ def test_one_within_another_uses_its_daemon(place: Place) -> None:
 
 ROUNDS = int(os.environ.get("WALLD_RUN_ROUNDS", "6"))
 """Of each of two lanes."""
+KILLS = int(os.environ.get("WALLD_RUN_KILLS", "6"))
 
 
 def test_whoever_comes_while_a_daemon_ends_has_one(place: Place) -> None:
@@ -547,6 +588,47 @@ def test_what_is_unreleased_is_there_after_many(place: Place) -> None:
     )
     assert done == (0, "".join(f"text {number}\n" for number in range(4)), "")
     assert place.daemon_pid() is None
+
+
+def test_no_kill_loses_what_was_synced_or_leaves_a_daemon_over(place: Place) -> None:
+    """Pairs of programs; a program, its `walld run` or the daemon is killed at some moment."""
+    chance = random.Random(27)
+    body = place.python(
+        "print('pid', os.getpid(), flush=True); say(sys.argv[1], sys.argv[1], False);"
+        "print('synced', flush=True)"
+    )
+    synced: set[str] = set()
+    for number in range(KILLS):
+        pair = [place.start([*body, f"{number}-{one}"]) for one in "ab"]
+        time.sleep(chance.uniform(0, 1.2))
+        victim = chance.choice(("run", "program", "daemon", "nobody"))
+        if victim == "run":
+            pair[0].kill()
+        elif victim == "program":
+            for child in children(pair[0].pid):
+                if is_python(int(child), "client.reply"):
+                    os.kill(int(child), signal.SIGKILL)
+        elif victim == "daemon" and (pid := place.daemon_pid()) is not None:
+            os.kill(pid, signal.SIGKILL)
+            # Who waits for a daemon now has the one of the next `walld run`.
+            assert place.run(place.command("sh", "-c", "sleep 0.5"))[0] == 0
+        for one, process in zip("ab", pair, strict=True):
+            out, err = process.communicate(timeout=PATIENCE_SECONDS * 2)
+            if "synced" in out:
+                synced.add(f"{number}-{one}")
+            else:
+                assert process is pair[0], (victim, out, err, place.log)
+    assert len(synced) >= KILLS
+    code, out, err = place.run(
+        place.python("""
+            for reply in client.recover_all():
+                print(reply.text)
+                client.resolve(reply.stream_id)
+        """)
+    )
+    assert (code, err) == (0, "")
+    assert synced <= set(out.split())
+    place.ended()
 
 
 def test_status_says_who_is_there(place: Place) -> None:

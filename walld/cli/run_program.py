@@ -26,7 +26,7 @@ from typing import Any
 from walld_client.errors import Unavailable
 from walld_client.errors import WalldError as ClientError
 from walld_client.socket_path import find_socket, is_private, socket_candidates
-from walld_client.start import NotStarted, start_daemon, status_of
+from walld_client.start import NotStarted, Probe, start_daemon, status_of
 
 from walld.cli.arguments import SETTINGS
 from walld.cli.run import complain
@@ -41,6 +41,10 @@ NOT_FOUND = 127
 START_SECONDS = 30.0
 END_SECONDS = 10.0
 _POLL_SECONDS = 0.02
+_ASK_SECONDS = 0.5
+_LOOKS = {"replies": 1, "agents": 6}
+"""So many looks of a daemon without users settle that it stays: of a program that is gone it may
+have something to read still."""
 _DESCRIPTORS_FROM = 200
 """Scripts use the low numbers for their own files."""
 _NOT_FORWARDED = {
@@ -114,29 +118,35 @@ class _Users:
         first: int | None = None
         give_up = time.monotonic() + END_SECONDS
         trouble = f"it has not ended within {END_SECONDS:g} s"
-        while time.monotonic() < give_up:
-            try:
-                now = status_of(self.socket)
-            except ClientError as error:
-                now, trouble = {}, str(error)
-            if now is None:
-                # Its process has the file until it is gone; who is new may be before us.
-                if _is_free(self.path):
-                    return
-            elif now:
-                users = now.get("users")
-                if users is None or users["path"] != self.path:
-                    return  # not started by `walld run`
-                first = users["looks"] if first is None else first
-                if users["looks"] > first and users["held"]:
-                    return  # the last one says it
-                if users["looks"] > first and (why := _kept_by(now)):
-                    complain(self._stays(now["pid"], why))
-                    return
-            time.sleep(_POLL_SECONDS)
+        with Probe(self.socket) as probe:  # one connection: a newcomer is a reason not to end yet
+            while time.monotonic() < give_up:
+                try:
+                    now = probe.status(_ASK_SECONDS)
+                except ClientError as error:
+                    now, trouble = {}, str(error)
+                if now is None:
+                    # Its process has the file until it is gone; who is new may be before us.
+                    if _is_free(self.path):
+                        return
+                elif now:
+                    users = now.get("users")
+                    if users is None or users["path"] != self.path:
+                        return  # not started by `walld run`
+                    first = users["looks"] if first is None else first
+                    if users["looks"] > first and users["held"]:
+                        return  # the last one says it
+                    looks = users["looks"] - first
+                    if looks >= _LOOKS.get(users["kept_by"], looks + 1):
+                        complain(self._stays(now, users["kept_by"]))
+                        return
+                time.sleep(_POLL_SECONDS)
         complain(f"the daemon at {self.socket} stays: {trouble}; its log: {self.socket}.log")
 
-    def _stays(self, pid: int, why: str) -> str:
+    def _stays(self, now: dict[str, Any], kept_by: str) -> str:
+        pid, count = now["pid"], now["streams_live"] + now["partials"]
+        why = f"{count} replies are not released" if count != 1 else "1 reply is not released"
+        if kept_by == "agents":
+            why = "an agent is connected"
         return (
             f"the daemon stays (pid {pid}): {why}; look: walld ls --socket {self.socket}, "
             f"walld recover SESSION --socket {self.socket}; stop it: kill {pid}"
@@ -160,14 +170,6 @@ def _place(settings: Settings) -> str:
         text = "not a directory that only this user can use: remove it or give --socket"
         raise PermissionError(errno.EPERM, text, folder)
     return own
-
-
-def _kept_by(now: dict[str, Any]) -> str | None:
-    """Why a daemon without users stays; None where it is about to end."""
-    count = now["partials"] + now["streams_live"]
-    if not count:
-        return None
-    return f"{count} {'reply is' if count == 1 else 'replies are'} not released"
 
 
 def _held(path: str) -> int:

@@ -43,6 +43,7 @@ class Users:
         self._state = state
         self._looks = 0
         self._is_held = True
+        self._kept_by: str | None = None
         self._trouble = ""
 
     async def stop(self, signal: Callable[[], Awaitable[str]]) -> str:
@@ -62,10 +63,13 @@ class Users:
         return why
 
     def status(self) -> dict[str, object] | None:
-        """For `walld status`. looks: how often it was looked; held: somebody held the file then."""
+        """For `walld status`, of the last look. looks: how many there were. held: somebody holds
+        the file. kept_by: "agents" or "replies", what else keeps the daemon; null: nothing does.
+        """
         if self._path is None:
             return None
-        return {"path": self._path, "held": self._is_held, "looks": self._looks}
+        now = {"path": self._path, "held": self._is_held, "looks": self._looks}
+        return {**now, "kept_by": self._kept_by}
 
     async def _unused(self) -> str:
         assert self._path is not None
@@ -75,10 +79,11 @@ class Users:
                 continue
             fd = self._taken(self._path)
             self._is_held = fd is None
+            self._kept_by = self._unfinished()
             self._looks += 1
             if fd is None:
                 continue
-            if self._is_at_rest():
+            if self._kept_by is None:
                 return "unused"  # fd stays open: the kernel lets go of it when the process is gone
             os.close(fd)
 
@@ -100,11 +105,13 @@ class Users:
             return None
         return fd
 
-    def _is_at_rest(self) -> bool:
-        """All that agents sent was read, and each reply is released. Nobody who holds the file
-        could connect by now, and who connected before waits at the door or is in the table.
+    def _unfinished(self) -> str | None:
+        """None where all that agents sent was read, and each reply is released.
+
+        With the lock at hand: who held the file before may have connected, and waits at the door
+        then or is in the table; nobody else comes.
         """
         if self._connections.by_fd or self._door.ready(1):
-            return False
+            return "agents"
         now = self._state.gauges()
-        return not (now.streams_live or now.partials)
+        return "replies" if now.streams_live or now.partials else None

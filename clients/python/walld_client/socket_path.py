@@ -90,7 +90,8 @@ def runtime_folder(directory: str) -> str:
     uid = os.geteuid()
     name = sha256(os.fsencode(os.path.realpath(directory))).hexdigest()[:16]
     runtime, temporary = os.environ.get("XDG_RUNTIME_DIR", ""), os.environ.get("TMPDIR", "")
-    bases = [os.path.join(runtime, "walld")] if os.path.isabs(runtime) else []
+    own = os.path.join(runtime, "walld")  # below a folder that is this user's alone
+    bases = [own] if os.path.isabs(runtime) else []
     bases += [f"{base}/walld-{uid}" for base in (temporary, "/tmp") if os.path.isabs(base)]
     for base in bases:
         folder = os.path.join(base, name)
@@ -99,7 +100,7 @@ def runtime_folder(directory: str) -> str:
         for path in (base, folder):
             with suppress(FileExistsError):
                 os.mkdir(path, 0o700)
-            if not is_private(path, uid):
+            if path != own and not is_private(path, uid):
                 text = f"not a directory that only uid {uid} can use: remove it or name a socket"
                 raise PermissionError(errno.EPERM, text, path)
         return folder

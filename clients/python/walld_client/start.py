@@ -36,6 +36,7 @@ from walld_client.wire.messages import Status
 __all__ = [
     "Daemon",
     "NotStarted",
+    "Probe",
     "start_daemon",
     "status_of",
 ]
@@ -67,20 +68,41 @@ class NotStarted(WalldError):
         self.log = log
 
 
-def status_of(socket: str, timeout: float = _PROBE_SECONDS) -> dict[str, Any] | None:
-    """What `walld status --json` prints of the daemon at that path. None: nobody listens there.
+class Probe:
+    """Asks the daemon at a path how it is, on one connection. As a context manager it is closed."""
 
-    timeout: seconds. Raises Unavailable where somebody does and gives no answer in time, Refused.
-    """
-    query = Query(lambda: socket, timeout)
-    try:
-        return msgspec.msgpack.decode(query.ask(Status), type=dict[str, Any])
-    except Unavailable as error:
-        if isinstance(error.__cause__, FileNotFoundError | ConnectionRefusedError):
-            return None
-        raise
-    finally:
-        query.close()
+    def __init__(self, socket: str) -> None:
+        self._query = Query(lambda: socket, _PROBE_SECONDS)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._query.close()
+
+    def status(self, timeout: float = _PROBE_SECONDS) -> dict[str, Any] | None:
+        """What `walld status --json` prints. None: nobody listens.
+
+        timeout: seconds; all of them where one listened before, since the next may. Raises
+        Unavailable where somebody listens and gives no answer in time, Refused.
+        """
+        try:
+            return msgspec.msgpack.decode(self._query.ask(Status, timeout), type=dict[str, Any])
+        except Unavailable as error:
+            if isinstance(error.__cause__, FileNotFoundError | ConnectionRefusedError):
+                return None
+            raise
+
+
+def status_of(socket: str, timeout: float = _PROBE_SECONDS) -> dict[str, Any] | None:
+    """The same of one question; `timeout` in seconds."""
+    with Probe(socket) as probe:
+        return probe.status(timeout)
 
 
 class Daemon:
