@@ -187,6 +187,16 @@ def test_a_data_directory_that_cannot_be_is_125_and_runs_nothing(place: Place) -
     assert "there is something that is no directory" in err
 
 
+def test_without_options_it_is_where_clients_look(place: Place, tmp_path: Path) -> None:
+    own = {"XDG_RUNTIME_DIR": str(place.folder), "XDG_STATE_HOME": str(tmp_path)}
+    program = place.python("say('s', 'x', True)")
+    command = [sys.executable, "-m", "walld", "run", *program[program.index("--") :]]
+    done = subprocess.run(command, env=environment() | own, capture_output=True, check=True)
+    assert done.stderr == b""
+    assert "unused: stopping" in (place.folder / "walld/walld.sock.log").read_text()
+    assert (tmp_path / "walld/LOCK").exists()
+
+
 # --- what stays -----------------------------------------------------------------------------------
 
 
