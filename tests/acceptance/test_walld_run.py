@@ -295,6 +295,21 @@ def test_another_agent_that_is_connected_keeps_the_daemon(place: Place, tmp_path
     place.ended()
 
 
+def test_a_daemon_that_cannot_look_for_users_says_so_once_and_stays(
+    place: Place, tmp_path: Path
+) -> None:
+    serve = [sys.executable, "-m", "walld", "serve", "--data", str(place.data)]
+    serve += ["--socket", place.socket, "--until-unused", str(tmp_path / "nowhere/users")]
+    process = place.start(serve)
+    until(place.daemon_pid, "a daemon")
+    until(lambda: status_of(place.socket)["users"]["looks"] > 3, "some looks")  # type: ignore[index]
+    process.terminate()
+    _, err = process.communicate(timeout=PATIENCE_SECONDS)
+    assert process.returncode == 0
+    assert err.count("cannot tell whether anybody uses this daemon, so it stays") == 1
+    assert "No such file or directory" in err
+
+
 # --- signals --------------------------------------------------------------------------------------
 
 
