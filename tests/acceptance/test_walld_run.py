@@ -414,6 +414,33 @@ def test_ctrl_c_is_one_interrupt_and_leaves_the_daemon_alone(
     terminal.expect("interrupts 1 None")
 
 
+def test_a_terminal_that_goes_away_hangs_the_program_up(place: Place) -> None:
+    """The kernel tells the leader of the session alone, which is `walld run` here."""
+    told = place.folder / "told"
+    body = f"""
+        import signal, sys
+        def tell(number, frame):
+            open({str(told)!r}, "a").write(signal.Signals(number).name)
+            sys.exit(0)
+        signal.signal(signal.SIGHUP, tell)
+        print("ready", flush=True)
+        while True:
+            signal.pause()
+    """
+    command = place.command(sys.executable, "-c", textwrap.dedent(body))
+    pid, fd = pty.fork()
+    if pid == 0:
+        os.execvpe(command[0], command, environment())
+    told_so_far = b""
+    while b"ready" not in told_so_far:
+        told_so_far += os.read(fd, 4096)
+    os.close(fd)
+    _, status = os.waitpid(pid, 0)
+    assert os.waitstatus_to_exitcode(status) == 0
+    assert told.read_text() == "SIGHUP"
+    place.ended()
+
+
 def test_job_control_stops_and_continues_the_program(place: Place, terminal: Terminal) -> None:
     program = ["sh", "-c", "echo rea''dy; read line; echo got $line; exit 5"]
     terminal.type(quoted(place.command(*program)) + "\n")
