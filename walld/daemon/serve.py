@@ -7,8 +7,8 @@ background, restore, open a new segment, let agents in. Listening comes first, s
 scan: agents' events wait in the kernel, queries wait within their own timeout.
 An end (SIGTERM): stop listening, read what the kernel holds, flush, sync, close.
 
-Exit codes: 0 after SIGTERM, or unused; 1 the directory, socket or settings cannot be used; 3 another
-daemon took the directory over.
+Exit codes: 0 after SIGTERM, or unused; 1 the directory, socket or settings cannot be used; 3
+another daemon took the directory over.
 """
 
 from __future__ import annotations
