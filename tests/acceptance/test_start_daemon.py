@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 import walld_client
 from daemon_process import PATIENCE_SECONDS, ROOT, environment, until
+from walld_client.socket_path import runtime_folder
 from walld_client.start import Daemon, NotStarted, start_daemon, status_of
 
 OPTIONS = ("--reclaim-seconds", "0")
@@ -220,6 +221,8 @@ def test_what_does_not_start_says_why_and_leaves_nothing(
     with pytest.raises(NotStarted, match=told) as raised:
         start_daemon(tmp_path / "data", command=command, timeout=1 if code is None else 20)
     assert raised.value.exit_code == code
+    assert not Path(runtime_folder(str(tmp_path / "data")), "log").exists()
+    os.rmdir(runtime_folder(str(tmp_path / "data")))
 
 
 def test_the_last_lines_are_of_this_start(tmp_path: Path) -> None:

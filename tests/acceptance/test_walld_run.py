@@ -435,7 +435,11 @@ def test_a_terminal_that_goes_away_hangs_the_program_up(place: Place) -> None:
     while b"ready" not in told_so_far:
         told_so_far += os.read(fd, 4096)
     os.close(fd)
-    _, status = os.waitpid(pid, 0)
+    try:
+        _, status = os.waitpid(pid, 0)
+    except BaseException:
+        os.killpg(pid, signal.SIGKILL)
+        raise
     assert os.waitstatus_to_exitcode(status) == 0
     assert told.read_text() == "SIGHUP"
     place.ended()
@@ -543,7 +547,9 @@ def test_a_child_that_outlives_the_program_keeps_the_daemon(place: Place) -> Non
                 null = os.open(os.devnull, os.O_RDWR)
                 for fd in range(3):
                     os.dup2(null, fd)
-                while not os.path.exists({str(place.folder / "go")!r}):
+                for _ in range(6000):
+                    if os.path.exists({str(place.folder / "go")!r}):
+                        break
                     time.sleep(0.01)
                 say('child', 'x', True)
                 open({str(place.folder / "done")!r}, "w").close()

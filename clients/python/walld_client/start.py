@@ -148,11 +148,7 @@ class Daemon:
     @property
     def log(self) -> str:
         """All that its log has, also of those that ran before it."""
-        try:
-            with open(self.log_path, encoding="utf-8", errors="replace") as file:
-                return file.read()
-        except FileNotFoundError:
-            return ""
+        return self._logged()
 
     def close(self) -> None:
         """Stop it, and remove the folder that was made for its socket and log.
@@ -218,6 +214,12 @@ class Daemon:
             )
         return self._process
 
+    def _logged(self, start: int = 0) -> str:
+        with suppress(FileNotFoundError), open(self.log_path, "rb") as file:
+            file.seek(start)
+            return file.read().decode("utf-8", "replace")
+        return ""
+
     def _gone(self) -> None:
         self._process = self.pid = None
 
@@ -268,9 +270,7 @@ class Daemon:
 
     def _last_lines(self) -> str:
         """Of this start."""
-        with open(self.log_path, "rb") as file:
-            file.seek(self._log_from)
-            lines = file.read().decode("utf-8", "replace").strip().splitlines()
+        lines = self._logged(self._log_from).strip().splitlines()
         return "\n".join(lines[-_SHOWN_LINES:]) or "it logged nothing"
 
     def _joined(self) -> bool:
@@ -331,27 +331,34 @@ def start_daemon(
     ValueError for a socket path that is too long, PermissionError where the folder is somebody
     else's, OSError where it cannot be made.
     """
+    program = command or _command()
     where = os.path.abspath(os.fspath(directory))
     own_folder = None
     if socket is None:
         own_folder = runtime_folder(where)
-        path = os.path.join(own_folder, "s")
+        path, log_path = os.path.join(own_folder, "s"), os.path.join(own_folder, "log")
     else:
         path = os.path.abspath(os.fspath(socket))
-    check_length(path)
-    log_path = os.path.join(os.path.dirname(path), "log") if log is None else os.fspath(log)
-    if own_folder is None and log is None:
-        log_path = f"{path}.log"
+        check_length(path)
         os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
-    whole = [*(command or _command()), "serve", "--data", where, "--socket", path, *options]
+        log_path = f"{path}.log"
+    if log is not None:
+        log_path = os.path.abspath(os.fspath(log))
+    whole = [*program, "serve", "--data", where, "--socket", path, *options]
     if env is None:
         env = {key: value for key, value in os.environ.items() if not _is_the_managers(key)}
-    daemon = Daemon(where, path, os.path.abspath(log_path), whole, env, own_folder)
+    daemon = Daemon(where, path, log_path, whole, env, own_folder)
     deadline = time.monotonic() + timeout
-    if join:
-        daemon._start_or_join(deadline, timeout, is_ready=wait_ready)
-    else:
-        daemon._start(deadline, timeout, is_ready=wait_ready)
+    is_first = not os.path.exists(log_path)  # else the folder is another start's as well
+    try:
+        if join:
+            daemon._start_or_join(deadline, timeout, is_ready=wait_ready)
+        else:
+            daemon._start(deadline, timeout, is_ready=wait_ready)
+    except NotStarted as error:
+        if is_first and own_folder is not None and _IN_USE not in error.log:
+            shutil.rmtree(own_folder, ignore_errors=True)
+        raise
     return daemon
 
 
