@@ -346,7 +346,9 @@ def start_daemon(
         log_path = os.path.abspath(os.fspath(log))
     whole = [*program, "serve", "--data", where, "--socket", path, *options]
     if env is None:
-        env = {key: value for key, value in os.environ.items() if not _is_the_managers(key)}
+        env = {
+            key: value for key, value in os.environ.items() if not key.startswith(_OF_THE_MANAGER)
+        }
     daemon = Daemon(where, path, log_path, whole, env, own_folder)
     deadline = time.monotonic() + timeout
     is_first = not os.path.exists(log_path)  # else the folder is another start's as well
@@ -360,10 +362,6 @@ def start_daemon(
             shutil.rmtree(own_folder, ignore_errors=True)
         raise
     return daemon
-
-
-def _is_the_managers(variable: str) -> bool:
-    return variable.startswith(_OF_THE_MANAGER)
 
 
 def _command() -> list[str]:
