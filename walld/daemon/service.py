@@ -7,8 +7,8 @@ background, restore, open a new segment, let agents in. Listening comes first, s
 scan: agents' events wait in the kernel, queries wait within their own timeout.
 An end (SIGTERM): stop listening, read what the kernel holds, flush, sync, close.
 
-Exit codes: 0 after SIGTERM; 1 the directory, socket or settings cannot be used; 3 another daemon
-took the directory over.
+Exit codes: 0 after SIGTERM, or unused; 1 the directory, socket or settings cannot be used; 3
+another daemon took the directory over.
 """
 
 from __future__ import annotations
@@ -40,6 +40,7 @@ from walld.daemon.session_store.open_sessions import Sessions, wall_ms
 from walld.daemon.session_store.turn_watcher import Turns
 from walld.daemon.shutdown import Stopping
 from walld.daemon.signals import StopSignals
+from walld.daemon.idle_exit import IdleExit
 from walld.daemon.startup.deferred_recovery import Aftermath
 from walld.daemon.startup.finish_intents import Finishing
 from walld.daemon.startup.first_segment import Opening
@@ -335,8 +336,8 @@ def _run(backend: str, main: Callable[[], Awaitable[None]]) -> None:
     anyio.run(main, backend=backend.partition("+")[0], backend_options=options)
 
 
-def serve(settings: Settings) -> int:
-    """Run a daemon. Returns its exit code."""
+def serve(settings: Settings, users_file: str | None = None) -> int:
+    """Run a daemon. Returns its exit code. users_file: it also ends when that is unused."""
     if not __debug__:
         print("walld: asserts guard your data: run without python -O", file=sys.stderr)  # noqa: T201
         return 1
@@ -348,7 +349,7 @@ def serve(settings: Settings) -> int:
     signals = StopSignals()
     notifier = Notifier.from_environment(os.environ, os.getpid())
     try:
-        return _serve(settings, notifier, signals)
+        return _serve(settings, users_file, notifier, signals)
     except ConfigError:
         raise  # wrong usage, for the command line to say
     except (WalldError, OSError) as error:
@@ -370,7 +371,7 @@ def _first(error: BaseException) -> BaseException:
     return _first(error.exceptions[0]) if isinstance(error, BaseExceptionGroup) else error
 
 
-def _serve(settings: Settings, notifier: Notifier, signals: StopSignals) -> int:
+def _serve(settings: Settings, users: str | None, notifier: Notifier, signals: StopSignals) -> int:
     if settings.backend == "trio":
         # Its import looks for libraries with a child process: not once the data directory is open,
         # for a fork on a hung mount hangs (never a fork: P12).
@@ -392,8 +393,10 @@ def _serve(settings: Settings, notifier: Notifier, signals: StopSignals) -> int:
             daemon = Daemon(settings, disk, owner, passed or bound, notifier)
             if settings.metrics is not None:
                 daemon.metrics.serve(settings.metrics)
+            unused = IdleExit(users, daemon.door, daemon.connections, daemon.state)
+            daemon.state.users = unused.status
             with event_loop.known():
-                await daemon.run(signals.wait)
+                await daemon.run(partial(unused.stop, signals.wait))
 
         try:
             _run(settings.backend, main)

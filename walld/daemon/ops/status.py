@@ -49,6 +49,7 @@ class State:
         self.syncer: Syncer | None = None
         self.background: Background | None = None
         self.sessions: Sessions | None = None
+        self.users: Callable[[], dict[str, object] | None] | None = None
 
     def mended(self, mended: Mended, seconds: float) -> None:
         """The start is over."""
@@ -176,6 +177,7 @@ class State:
             "record_bytes_first": engine.agent_bytes,
             "record_bytes_carried": engine.carried_bytes,
             "lost_acked": engine.counters.lost_acked,
+            "users": None if self.users is None else self.users(),
             "start": self._start(),
         }
 
