@@ -1,8 +1,8 @@
 """`walld run -- PROGRAM ...`: a program with a daemon, which ends with its last program.
 
 Owns: whether a daemon is started, the program's environment, its signals and its exit code, and the
-one line about a daemon that stays. Refuses: when the daemon ends (`daemon/idle_exit.py`), starting it
-(`walld_client.start`).
+one line about a daemon that stays. Refuses: when the daemon ends (`daemon/idle_exit.py`), starting
+it (`walld_client.start`).
 
 The program inherits a descriptor with a shared flock(2) on the file of users beside the socket: it
 is a user for as long as it lives, whatever becomes of this process. The lock is taken before the
@@ -25,11 +25,11 @@ from typing import Any
 
 from walld_client.errors import Unavailable
 from walld_client.errors import WalldError as ClientError
-from walld_client.socket_path import find_socket, is_private, socket_candidates
+from walld_client.link.socket_path import find_socket, is_private, socket_candidates
 from walld_client.start import NotStarted, Probe, start_daemon, status_of
 
 from walld.cli.arguments import SETTINGS
-from walld.cli.run import complain
+from walld.cli.exit_codes import complain
 from walld.daemon.settings import Settings, load
 
 __all__ = ["run"]

@@ -1,7 +1,7 @@
 """Idle exit: a daemon that `walld run` started ends when nobody uses it and all is released.
 
 Owns: looking whether anybody holds the file of users, and that nobody can once the end is decided.
-Refuses: the end itself (`stopping.py`); who holds the file (`cli/run_program.py`).
+Refuses: the end itself (`shutdown.py`); who holds the file (`cli/run_program.py`).
 
 A user holds a shared flock(2) on the file, from before it asks whether a daemon answers until it
 and its program are gone. The daemon takes the exclusive one to decide, and keeps it until its
@@ -21,9 +21,9 @@ import anyio
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from walld.daemon.connections import Connections
-    from walld.daemon.door import Door
-    from walld.daemon.state import State
+    from walld.daemon.ops.status import State
+    from walld.daemon.transport.acceptor import Door
+    from walld.daemon.transport.connections import Connections
 
 __all__ = ["IdleExit"]
 

@@ -30,6 +30,7 @@ from walld.daemon import event_loop, process_limits
 from walld.daemon.api.replies import Recovery
 from walld.daemon.api.server import Requests
 from walld.daemon.api.sessions import SessionRequests
+from walld.daemon.idle_exit import IdleExit
 from walld.daemon.maintenance import Background
 from walld.daemon.metrics import Metrics
 from walld.daemon.ops.status import State
@@ -40,7 +41,6 @@ from walld.daemon.session_store.open_sessions import Sessions, wall_ms
 from walld.daemon.session_store.turn_watcher import Turns
 from walld.daemon.shutdown import Stopping
 from walld.daemon.signals import StopSignals
-from walld.daemon.idle_exit import IdleExit
 from walld.daemon.startup.deferred_recovery import Aftermath
 from walld.daemon.startup.finish_intents import Finishing
 from walld.daemon.startup.first_segment import Opening

@@ -29,8 +29,8 @@ from typing import Any, Self
 
 import msgspec
 from walld_client.errors import Unavailable, WalldError
-from walld_client.query import Query
-from walld_client.socket_path import check_length, runtime_folder
+from walld_client.link.socket_path import check_length, runtime_folder
+from walld_client.query.query import Query
 from walld_client.wire.messages import Status
 
 __all__ = [

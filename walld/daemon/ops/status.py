@@ -17,6 +17,8 @@ from walld.recovery import quarantine
 from walld.wal.layout import QUARANTINE_DIR
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from walld.daemon.maintenance import Background
     from walld.daemon.session_store.open_sessions import Sessions
     from walld.daemon.settings import Settings
