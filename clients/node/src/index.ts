@@ -2,7 +2,7 @@
 
 export { Client, connect } from "./client.ts";
 export type { ConnectOptions, ReplyOptions, Stats } from "./client.ts";
-export { NotDurable, Refused, Unavailable, WalldError } from "./errors.ts";
+export { NotDurable, Refused, Unavailable, Unsupported, WalldError } from "./errors.ts";
 export type { Level } from "./levels.ts";
 export { PartialReply } from "./partial.ts";
 export type { Format, Gap, PlainMessage, ReplyError, Segment } from "./partial.ts";

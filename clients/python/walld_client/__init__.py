@@ -15,7 +15,7 @@ from __future__ import annotations
 from walld_client.audit import AuditedTurn, Finding, RepairStep, Report
 from walld_client.client import Client, check, connect
 from walld_client.entries import Artifact, Entry
-from walld_client.errors import NotDurable, Refused, Unavailable, WalldError
+from walld_client.errors import NotDurable, Refused, Unavailable, Unsupported, WalldError
 from walld_client.fingerprint import workspace_fingerprint
 from walld_client.ledger_steps import SessionInfo
 from walld_client.partial import Gap, PartialReply, ReplyError, Segment
@@ -45,6 +45,7 @@ __all__ = [
     "Stats",
     "Turn",
     "Unavailable",
+    "Unsupported",
     "WalldError",
     "__version__",
     "check",
