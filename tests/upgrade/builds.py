@@ -19,8 +19,20 @@ from pathlib import Path
 from typing import IO, Any, Self
 
 import pytest
+from answers import differences
 
-__all__ = ["PATIENCE_SECONDS", "Agent", "Build", "Daemon", "until"]
+__all__ = [
+    "HERE",
+    "PATIENCE_SECONDS",
+    "TREE",
+    "Agent",
+    "Build",
+    "Daemon",
+    "offline",
+    "same",
+    "settled",
+    "until",
+]
 
 HERE = Path(__file__).parent
 TREE = HERE.parents[1]
@@ -176,3 +188,32 @@ def until(condition: Callable[[], bool], what: str) -> None:
     while not condition():
         assert time.monotonic() < deadline, f"never came: {what}"
         time.sleep(0.05)
+
+
+def settled(daemon: Daemon, agents: list[Agent]) -> None:
+    """The daemon knows that these are gone, and what their turns have become."""
+    names = {f"{one.name}-live" for one in agents}
+
+    def all_orphans() -> bool:
+        told = daemon.build.answers(daemon.socket_path)
+        open_turns = [
+            turn
+            for one in agents
+            for turn in told[f"session {one.name}-session"]["state"]["turns"]
+            if turn["state"] not in ("completed", "interrupted")
+        ]
+        return names <= {*told["orphans"]} and not open_turns
+
+    until(all_orphans, f"orphans {names}")
+
+
+def same(one: Any, other: Any) -> None:
+    """Nothing differs."""
+    assert list(differences(one, other)) == []
+
+
+def offline(build: Build, data: Path, sessions: list[str]) -> dict[str, Any]:
+    """What a build's commands say of a directory that nobody owns: exit codes and JSON."""
+    told = {name: build.walld("recover", name, "--data", data, "--json") for name in sessions}
+    fsck = build.walld("fsck", data, "--json")
+    return told | {"fsck": fsck, "ls": build.walld("ls", "--data", data, "--json")}
