@@ -209,7 +209,8 @@ def settled(daemon: Daemon, agents: list[Agent]) -> None:
 
 def same(one: Any, other: Any) -> None:
     """Nothing differs."""
-    assert list(differences(one, other)) == []
+    found = list(differences(one, other))
+    assert not found, "\n".join(found[:20])
 
 
 def offline(build: Build, data: Path, sessions: list[str]) -> dict[str, Any]:

@@ -66,7 +66,7 @@ def main() -> None:
                 "refused": [refused[3], refused[1], refused[2]],
                 "drained": drained[1:3],
                 "unknown": unknown[1:5],
-                "texts": [segment[6].decode() for segment in answer[0][18]],
+                "texts": [segment[6].decode() for segment in answer[0][19]],
                 "version": [later[1], later[3], later[4]],
             }
         )

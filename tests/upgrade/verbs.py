@@ -42,7 +42,7 @@ def sessions(client: walld_client.Client, name: str) -> dict[str, object]:
     again = log.submit("please do it", message_id=f"{name}-m1")
     told["submit again"] = again.state == "completed"
     check = log.resume_check()
-    told["resume_check"] = check is not None and check["verdict"] != "safe"
+    told["resume_check"] = check is not None and check["status"] == "blocked"
     made = log.artifact(b"put by the other", "text/plain", name="other")
     told["artifact"] = log.read_artifact(made.sha256) == b"put by the other"
     told["find"] = bool(log.find(type="artifact"))
