@@ -43,7 +43,13 @@ def session(client: walld_client.Client, name: str) -> Any:
     log = client.session(f"{name}-session")
     turn = log.submit("please do it", message_id=f"{name}-m1", attachments=[b"an attachment"])
     turn.worker_started()
-    turn.intent("write", {"to": "f"}, side_effect="workspace-write", resume_policy="rerun-after-check", call_id="t1")
+    turn.intent(
+        "write",
+        {"to": "f"},
+        side_effect="workspace-write",
+        resume_policy="rerun-after-check",
+        call_id="t1",
+    )
     turn.approval("t1", "asked")
     turn.approval("t1", "granted")
     turn.tool_started("t1")
@@ -69,7 +75,13 @@ def session(client: walld_client.Client, name: str) -> Any:
     assert client.delete(f"{name}-gone")
     open_ = log.submit("one more", message_id=f"{name}-m2")
     open_.worker_started()
-    open_.intent("mail", {"to": "all"}, side_effect="external-write", resume_policy="never-rerun", call_id="t2")
+    open_.intent(
+        "mail",
+        {"to": "all"},
+        side_effect="external-write",
+        resume_policy="never-rerun",
+        call_id="t2",
+    )
     open_.approval("t2", "asked")
     open_.approval("t2", "granted")
     open_.tool_started("t2")

@@ -20,7 +20,7 @@ _VIEWS = ("state", "tree", "transcript", "trace", "audit", "eval", "pending", "r
 
 def collect(client: Any) -> dict[str, Any]:
     """Every public question about replies and sessions; a refusal is an answer, too."""
-    replies = _asked(lambda: client.recover_all())
+    replies = _asked(client.recover_all)
     names = _asked(lambda: sorted(one.session_id for one in client.sessions()))
     told: dict[str, Any] = {
         "replies": [_reply(one) for one in replies] if isinstance(replies, list) else replies,
@@ -92,7 +92,7 @@ def _reply(reply: Any) -> Any:
 
 
 def _info(info: Any) -> Any:
-    """Without how many bytes its file has: what of it is in the log alone is the daemon's affair."""
+    """Without the bytes of its file: what of it is in the log alone is the daemon's affair."""
     return {key: value for key, value in _shown(info).items() if key != "bytes"}
 
 
@@ -102,7 +102,9 @@ def _shown(value: Any) -> Any:
         return [_shown(one) for one in value]
     if isinstance(value, dict):
         return {str(key): _shown(one) for key, one in value.items()}
-    names = getattr(value, "__struct_fields__", None) or getattr(value, "__dataclass_fields__", None)
+    names = getattr(value, "__struct_fields__", None) or getattr(
+        value, "__dataclass_fields__", None
+    )
     if names:
         return {name: _shown(getattr(value, name)) for name in names}
     return value.hex() if isinstance(value, bytes) else value

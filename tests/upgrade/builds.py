@@ -87,7 +87,7 @@ class Build:
         )
 
     def walld(self, *words: object) -> tuple[int, Any]:
-        """A command line of this build: its exit code, and what it printed, read where it is JSON."""
+        """A command line of this build: its exit code, and what it printed, JSON where it is."""
         done = self.python("-m", "walld", *words)
         try:
             return done.returncode, json.loads(done.stdout)

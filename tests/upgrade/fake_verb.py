@@ -28,7 +28,7 @@ def blocking(path: str, tag: int) -> dict[str, Any]:
     client, found = walld_client.connect(path, timeout=30), dict[str, Any]()
     client.session("s").message("user", "hello")
     try:
-        client._query.ask(fake(tag))  # type: ignore[attr-defined]
+        client._query.ask(fake(tag))
     except walld_client.Refused as error:
         found |= {"fake": told(error), "text": str(error)}
     try:
@@ -44,7 +44,7 @@ async def asynchronous(path: str, tag: int) -> dict[str, Any]:
     client, found = aio.connect(path, timeout=30), dict[str, Any]()
     await client.session("s").message("user", "hello")
     try:
-        await client._query.ask(fake(tag))  # type: ignore[attr-defined]
+        await client._query.ask(fake(tag))
     except walld_client.Refused as error:
         found |= {"fake": told(error), "text": str(error)}
     try:

@@ -7,7 +7,7 @@ settled rows, quarantine, gaps.
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -54,7 +54,7 @@ DAMAGE = [torn_tail, corrupt_log, damaged_files]
 @pytest.fixture(scope="module", params=["old", "new"])
 def filled(
     request: pytest.FixtureRequest, old: Build, new: Build, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[Path]:
+) -> Path:
     """A directory that a build has filled, killed; and partials, by its start behind the kill."""
     build = old if request.param == "old" else new
     home = tmp_path_factory.mktemp("filled")
@@ -64,7 +64,7 @@ def filled(
             agent.kill()
             settled(daemon, [agent])
         daemon.terminate()
-    yield data
+    return data
 
 
 @pytest.mark.parametrize("damage", DAMAGE)

@@ -15,7 +15,7 @@ import struct
 import subprocess
 import sys
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -23,7 +23,7 @@ from builds import PATIENCE_SECONDS, Agent, Build, Daemon, same, settled
 
 
 @pytest.fixture(scope="module")
-def filled(new: Build, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+def filled(new: Build, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A directory of this build at rest."""
     home = tmp_path_factory.mktemp("filled")
     with Daemon(new, home / "data", str(home / "s"), home / "log") as daemon:
@@ -31,7 +31,7 @@ def filled(new: Build, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pat
             agent.kill()
             settled(daemon, [agent])
         daemon.terminate()
-    yield home / "data"
+    return home / "data"
 
 
 def later_lock(data: Path) -> None:

@@ -1,4 +1,4 @@
-"""Each public verb once, at a daemon where `acts.py` was: prints for each whether it did as it says.
+"""Each public verb once, where `acts.py` was: prints for each whether it did as it says.
 
 Uses only what 0.1.0 has: it runs with the client of whatever build is in its path.
 """
@@ -57,7 +57,7 @@ def sessions(client: walld_client.Client, name: str) -> dict[str, object]:
     told["delete"] = client.delete(f"{name}-fork") and client.delete(f"{name}-fork2")
     told["deleted"] = client.session(f"{name}-fork").events() == []
     report = client.audit(present=[])
-    told["audit"] = len(report.turns) == 2
+    told["audit"] = report.turns == 2
     told["repair_plan"] = bool(client.repair_plan(f"{name}-session", present=[]))
     told["sessions"] = [one.session_id for one in client.sessions()] == [f"{name}-session"]
     return told
@@ -68,7 +68,7 @@ async def asynchronous(path: str, name: str) -> dict[str, object]:
     one = await client.recover(f"{name}-cancelled")
     log = client.session(f"{name}-session")
     entry = await log.append("note", {"by": "aio"}, synced=True)
-    told = {
+    told: dict[str, object] = {
         "aio recover": one is not None and one.text == "second try",
         "aio append": entry.is_new,
         "aio events": bool(await log.events()),

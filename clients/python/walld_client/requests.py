@@ -46,6 +46,7 @@ __all__ = [
     "decode_sessions",
     "decode_view",
     "is_passing",
+    "is_unknown",
 ]
 
 _messages = msgspec.msgpack.Decoder(ToQuery)
@@ -191,7 +192,7 @@ class Conversation:
                     raise self.said
                 self.said = None
                 self.is_over = message.id == 0
-                if self.welcome is not None and _is_unknown(message, self._tag):
+                if self.welcome is not None and is_unknown(message, self._tag):
                     told = (message.code, message.got, message.limit)
                     raise Unsupported(self._verb, self.welcome.daemon, *told)
                 _raise(message)
@@ -285,7 +286,7 @@ def _cannot_know(error: Error) -> str:
     return f"walld cannot know now: {error.message} (code {error.code})"
 
 
-def _is_unknown(error: Error, tag: int) -> bool:
+def is_unknown(error: Error, tag: int) -> bool:
     """The daemon has no such request, or no such view (PROTOCOL.md, "From build to build").
 
     One of 0.1.0 ends the connection at a tag above 63.
