@@ -9,7 +9,7 @@ import { test } from "node:test";
 import { connect } from "walld-client";
 import { NotStarted, startDaemon } from "walld-client/testing";
 
-import { PACKAGE } from "./daemon.js";
+import { PACKAGE } from "./support/daemon.js";
 
 process.env["WALLD_COMMAND"] ??= join(PACKAGE, "../../.venv/bin/walld");
 

@@ -124,6 +124,8 @@ class Query:
                     text = f"{error}; whether it did what was asked is not known"
                     raise Unavailable(text) from error
         except (Refused, ValueError):
+            if self._conversation.is_over:
+                self._drop()
             raise  # an answer like any other, or nothing was sent: the connection is good
         except BaseException:
             self._drop()
