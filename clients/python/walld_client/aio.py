@@ -69,11 +69,15 @@ class Client(ClientBase):
         self._closing = asyncio.Lock()
 
     @first_use
+    def _query(self) -> AsyncQuery:
+        return self._new_query()
+
+    @first_use
     def _pool(self) -> AsyncPool:
         """What everything is asked on."""
         from walld_client.query.aio_pool import AsyncPool
 
-        return AsyncPool(self._new_query(), self._new_query, self._timeout)
+        return AsyncPool(self._query, self._new_query, self._timeout)
 
     def reply(
         self,
