@@ -111,7 +111,7 @@ if not TYPE_CHECKING:  # a type checker would take every name for one of this pa
         module = name if name in _SUBMODULES else _MODULES.get(name)
         if module is None:
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        with _loading:
+        with _loading():
             found = importlib.import_module(f"{__name__}.{module}")
         if name in _MODULES:
             found = globals()[name] = getattr(found, name)

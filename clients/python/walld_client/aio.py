@@ -41,7 +41,7 @@ if not TYPE_CHECKING:  # a type checker would take every name for one of this mo
         """A session or its turn that is used for the first time."""
         if name not in ("Session", "Turn"):
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-        with loading:
+        with loading():
             from walld_client.session.aio_session import Session
             from walld_client.session.aio_turn import Turn
 
@@ -128,7 +128,7 @@ class Client(ClientBase):
 
     def session(self, session_id: str) -> Session:
         """The log of a session. Asks nothing."""
-        with loading:
+        with loading():
             from walld_client.session.aio_session import Session
 
         return Session(self._session(session_id), self._pool, self.reply)
@@ -214,7 +214,7 @@ class Client(ClientBase):
         return await run(self._pool, self._after_posts(steps))
 
     def _new_query(self) -> AsyncQuery:
-        with loading:
+        with loading():
             from walld_client.query.aio_query import AsyncQuery
 
         return AsyncQuery(self._locate, self._timeout, self._receipts)

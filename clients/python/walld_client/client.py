@@ -188,14 +188,14 @@ class ClientBase:
 
     @staticmethod
     def _is_so(answer: bytes) -> bool:
-        with loading:
+        with loading():
             from walld_client.query.requests import decode_bool
 
         return decode_bool(answer)
 
     @staticmethod
     def _recovered(answer: bytes) -> list[PartialReply]:
-        with loading:
+        with loading():
             from walld_client.query.requests import decode_replies
             from walld_client.recovered.partial import from_recovered
 
@@ -216,37 +216,37 @@ class ClientBase:
     # --- sessions ---
 
     def _session(self, session_id: str) -> SessionSteps:
-        with loading:
+        with loading():
             from walld_client.session.session_steps import SessionSteps
 
         return SessionSteps(session_id, self._redact, self._sent, self._outbox)
 
     def _sessions(self, prefix: str | None) -> Steps[list[SessionInfo]]:
-        with loading:
+        with loading():
             from walld_client.session import ledger_steps
 
         return ledger_steps.sessions(prefix)
 
     def _delete(self, session_id: str) -> Steps[bool]:
-        with loading:
+        with loading():
             from walld_client.session import ledger_steps
 
         return ledger_steps.delete(session_id, self._sent, self._link.leaving)
 
     def _audit(self, session_id: str | None, present: AwaitedPresent) -> Steps[Report]:
-        with loading:
+        with loading():
             from walld_client.session import ledger_steps
 
         return ledger_steps.audited(session_id, present, self._sent)
 
     def _repair_plan(self, session_id: str, present: AwaitedPresent) -> Steps[list[RepairStep]]:
-        with loading:
+        with loading():
             from walld_client.session import ledger_steps
 
         return ledger_steps.plan(session_id, present, self._sent)
 
     def _after_posts(self, steps: Steps[_T]) -> Steps[_T]:
-        with loading:
+        with loading():
             from walld_client.session.ledger_steps import after_posts
 
         return after_posts(self._outbox, steps)
@@ -257,7 +257,7 @@ class ClientBase:
         """What the data directory alone can say: True, False, or None for cannot know."""
         if self._data is None:
             return None
-        with loading:
+        with loading():
             from walld_client.query import offline
 
         if not offline.nobody_listens(error.__cause__):
@@ -357,7 +357,7 @@ class Client(ClientBase):
 
     def session(self, session_id: str) -> Session:
         """The log of a session. Asks nothing."""
-        with loading:
+        with loading():
             from walld_client.session.session import Session
 
         return Session(self._session(session_id), self._pool, self.reply)
@@ -434,7 +434,7 @@ class Client(ClientBase):
         return run(self._pool, self._after_posts(steps))
 
     def _new_query(self) -> Query:
-        with loading:
+        with loading():
             from walld_client.query.query import Query
 
         return Query(self._locate, self._timeout, self._receipts)

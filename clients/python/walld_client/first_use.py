@@ -1,33 +1,69 @@
 """What is loaded or made when it is first used.
 
-Owns: the lock under which a module is loaded late, and attributes that are made once. Refuses:
-what is loaded.
+Owns: keeping forks out of a late load, and attributes that are made once. Refuses: what is loaded.
 
 A fork copies the lock of a module that another thread is loading, and no thread of the child
-releases it: the child waits for ever when it uses that module. So a fork waits for `loading`. What
-runs at exit, in a finalizer or in `close` loads nothing.
+releases it: the child waits for ever when it uses that module. So a fork waits for the load, but
+not for ever: a signal handler that forks, or loads, may have interrupted what the load waits for.
+
+What runs at exit, in a finalizer or in `close` loads nothing.
 """
 
 from __future__ import annotations
 
-import logging  # noqa: F401 - a fork takes the locks of what is imported first last, see below
+import logging  # noqa: F401 - its fork hook comes before the one below
 import os
 import threading
-from collections.abc import Callable
-from typing import Any, Generic, Self, TypeVar, cast, overload
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, Final, Generic, Self, TypeVar, cast, overload
 
 __all__ = ["first_use", "loading", "made"]
 
 S = TypeVar("S")
 T = TypeVar("T")
+_WAIT_SECONDS: Final = 10.0
+"""For a load of milliseconds. Behind it all goes on as if there were no lock."""
+_lock = threading.RLock()
 
-loading = threading.RLock()
-"""Held by a thread that loads a module late. Reentrant: a signal handler may interrupt the load."""
 
-# The hook that was registered last takes its lock first. A load may create a logger, so `logging`,
-# whose hook takes its lock too, is imported above: a load and a fork take both in the same order.
+@contextmanager
+def loading() -> Iterator[None]:
+    """No fork meanwhile. Reentrant: a signal handler may interrupt a load."""
+    lock = _lock
+    is_held = lock.acquire(timeout=_WAIT_SECONDS)
+    try:
+        yield
+    finally:
+        if is_held:
+            lock.release()
+
+
+def _before_fork() -> None:
+    _lock.acquire(timeout=_WAIT_SECONDS)
+
+
+def _after_fork_in_parent() -> None:
+    try:
+        _lock.release()
+    except RuntimeError:  # it was not to be had
+        return
+
+
+def _after_fork_in_child() -> None:
+    global _lock
+    try:
+        _lock.release()
+    except RuntimeError:  # it was not to be had, and who has it is not here
+        _lock = threading.RLock()
+
+
+# Of these hooks the last registered takes its lock first. A load may create a logger: `logging` is
+# imported above, so a fork takes this lock and then the one of `logging`, as a load does.
 os.register_at_fork(
-    before=loading.acquire, after_in_parent=loading.release, after_in_child=loading.release
+    before=_before_fork,
+    after_in_parent=_after_fork_in_parent,
+    after_in_child=_after_fork_in_child,
 )
 
 
@@ -53,7 +89,7 @@ class first_use(Generic[S, T]):  # noqa: N801 - a decorator, as `property`
         if instance is None:
             return self
         kept = instance.__dict__
-        with loading:
+        with loading():
             if self._name not in kept:
                 kept.setdefault(self._name, self._make(instance))
             return cast("T", kept[self._name])

@@ -14,7 +14,6 @@ from collections.abc import Callable
 from functools import partial
 from typing import TYPE_CHECKING
 
-from walld_client.first_use import loading
 from walld_client.limits import CLOSE_SECONDS
 from walld_client.link import process
 
@@ -34,9 +33,9 @@ def join(socket: str | None, backlog_bytes_max: int) -> tuple[str, Link]:
 
     The first who joins sets the bound of its memory.
     """
-    with loading:
-        from walld_client.link.link import Link
-        from walld_client.link.socket_path import find_socket
+    # Not above: the hook at exit is there before they are. `client.py` has loaded them by now.
+    from walld_client.link.link import Link
+    from walld_client.link.socket_path import find_socket
 
     key = socket or ""
     with _mutex.lock:

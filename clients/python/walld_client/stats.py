@@ -111,7 +111,7 @@ def _knock(path: str) -> None:
     """Say hello there. OSError where nobody listens, Unavailable where it lets this process not in;
     what somebody busy says later is not waited for: what is sent by then waits in the kernel.
     """
-    with loading:
+    with loading():
         from walld_client.query.requests import Conversation
 
     conversation = Conversation()

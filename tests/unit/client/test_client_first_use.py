@@ -143,7 +143,7 @@ assert late() == [], late()
 
 
 def test_no_module_asks_the_package_for_what_it_loads_late() -> None:
-    """It would wait for `loading` while it is loaded, and who has that may wait for it."""
+    """It would load that within its own load: a circle, and a wait while it is being loaded."""
     for path in PACKAGE.rglob("*.py"):
         if "adapters" in path.parts or path == PACKAGE / "__init__.py":
             continue
@@ -196,6 +196,68 @@ thread.join()
 print(os.waitpid(child, 0)[1])
 """
     assert output(script) == "0\n"
+
+
+def test_what_a_signal_handler_calls_waits_for_no_load_of_another_thread() -> None:
+    """The load may wait for a module that the interrupted thread is loading."""
+    script = """
+import os, signal, threading, walld_client
+from importlib.abc import MetaPathFinder
+loading, handled = threading.Event(), threading.Event()
+class Stuck(MetaPathFinder):
+    def find_spec(self, name, path=None, target=None):
+        if name == "walld_client.session.entries":
+            loading.set()
+            assert handled.wait(30), "the handler waits for the load"
+sys.meta_path.insert(0, Stuck())
+client = walld_client.connect("/nowhere")
+reply, said = client.reply("S"), []
+def handler(number, frame):
+    said.append(reply.token("x"))
+    said.append(client.reply("T").cancel())
+    said.append(client.stats().backlog > 0)
+    said.append(walld_client.connect("/nowhere").close(0.0))
+    said.append(client.close(0.0))
+    handled.set()
+signal.signal(signal.SIGUSR1, handler)
+thread = threading.Thread(target=lambda: client.session("S"))
+thread.start()
+assert loading.wait(20)
+os.kill(os.getpid(), signal.SIGUSR1)
+thread.join()
+print(said)
+"""
+    assert output(script) == "[1, 1, True, False, False]\n"
+
+
+def test_a_fork_in_a_handler_whose_thread_the_load_waits_for_goes_on() -> None:
+    script = """
+import os, threading, walld_client
+from walld_client import first_use
+first_use._WAIT_SECONDS = 0.05
+has, done = threading.Event(), threading.Event()
+def load():
+    with first_use.loading():
+        has.set()
+        done.wait(30)
+thread = threading.Thread(target=load)
+thread.start()
+has.wait(20)
+child = os.fork()
+if child == 0:
+    first_use._WAIT_SECONDS = 30.0
+    with first_use.loading():  # free: who has the parent's is not here
+        os._exit(0)
+assert os.waitpid(child, 0)[1] == 0
+with first_use.loading():
+    print("went on")
+done.set()
+thread.join()
+with first_use.loading():
+    assert first_use._lock._is_owned()
+assert not first_use._lock._is_owned()
+"""
+    assert output(script) == "went on\n"
 
 
 def test_a_call_and_a_signal_handler_in_the_midst_of_it_get_the_same() -> None:
