@@ -142,6 +142,15 @@ assert late() == [], late()
     daemon.until(lambda: daemon.agent().text() == "x")
 
 
+def test_preload_loads_all_but_the_adapters() -> None:
+    """So that a program that takes another user or another root has all it may use."""
+    names = (path.relative_to(PACKAGE.parent).with_suffix("") for path in PACKAGE.rglob("*.py"))
+    all_of_it = {".".join(one.parts).removesuffix(".__init__") for one in names}
+    script = "import walld_client.preload\nprint(*own())"
+    missing = all_of_it - set(output(script).split())
+    assert {one for one in missing if not one.startswith("walld_client.adapters")} == set()
+
+
 def test_no_module_asks_the_package_for_what_it_loads_late() -> None:
     """It would load that within its own load: a circle, and a wait while it is being loaded."""
     for path in PACKAGE.rglob("*.py"):
