@@ -9,8 +9,9 @@ Owns: the public names and nothing else.
         save(...)       # the application's own copy
         reply.end()     # walld may forget it now
 
-A name is loaded when it is first used (`preload` loads all). Errors are there at once, and so are the hooks of a fork and
-of the end of the process: their place among those of the program is where it imports this package.
+A name is loaded when it is first used (`preload` loads all). Errors are there at once, and so are
+the hooks of a fork and of the end of the process: their place among those of the program is where
+it imports this package.
 """
 
 from __future__ import annotations
