@@ -16,7 +16,7 @@ import traceback
 from pathlib import Path
 from typing import Any
 
-import walld_client
+import walld_client.preload  # another user may not be able to read it
 import words
 
 

@@ -8,22 +8,33 @@ Owns: the public names and nothing else.
             reply.token(piece)
         save(...)       # the application's own copy
         reply.end()     # walld may forget it now
+
+A name is loaded when it is first used (`preload` loads all). Errors are there at once, and so are
+the hooks of a fork and of the end of the process: their place among those of the program is where
+it imports this package.
 """
 
 from __future__ import annotations
 
-from walld_client.client import Client, check, connect
+import importlib
+from typing import TYPE_CHECKING
+
+from walld_client import link_registry as _link_registry  # noqa: F401 - registers the hooks
 from walld_client.errors import NotDurable, Refused, Unavailable, Unsupported, WalldError
-from walld_client.recovered.partial import Gap, PartialReply, ReplyError, Segment
-from walld_client.reply.reply import Reply
-from walld_client.session.audit import AuditedTurn, Finding, RepairStep, Report
-from walld_client.session.entries import Artifact, Entry
-from walld_client.session.fingerprint import workspace_fingerprint
-from walld_client.session.ledger_steps import SessionInfo
-from walld_client.session.session import Session
-from walld_client.session.turn import Turn
-from walld_client.stats import Stats
+from walld_client.first_use import loading as _loading
 from walld_client.version import VERSION
+
+if TYPE_CHECKING:
+    from walld_client.client import Client, check, connect
+    from walld_client.recovered.partial import Gap, PartialReply, ReplyError, Segment
+    from walld_client.reply.reply import Reply
+    from walld_client.session.audit import AuditedTurn, Finding, RepairStep, Report
+    from walld_client.session.entries import Artifact, Entry
+    from walld_client.session.fingerprint import workspace_fingerprint
+    from walld_client.session.ledger_steps import SessionInfo
+    from walld_client.session.session import Session
+    from walld_client.session.turn import Turn
+    from walld_client.stats import Stats
 
 __all__ = [
     "Artifact",
@@ -54,3 +65,60 @@ __all__ = [
 ]
 
 __version__ = VERSION
+
+_MODULES = {
+    "Artifact": "session.entries",
+    "AuditedTurn": "session.audit",
+    "Client": "client",
+    "Entry": "session.entries",
+    "Finding": "session.audit",
+    "Gap": "recovered.partial",
+    "PartialReply": "recovered.partial",
+    "RepairStep": "session.audit",
+    "Reply": "reply.reply",
+    "ReplyError": "recovered.partial",
+    "Report": "session.audit",
+    "Segment": "recovered.segments",
+    "Session": "session.session",
+    "SessionInfo": "session.ledger_steps",
+    "Stats": "stats",
+    "Turn": "session.turn",
+    "check": "client",
+    "connect": "client",
+    "workspace_fingerprint": "session.fingerprint",
+}
+"""Where a public name is defined."""
+_SUBMODULES = frozenset(
+    {
+        "argument_checks",
+        "client",
+        "encoding",
+        "ids",
+        "paths",
+        "query",
+        "recovered",
+        "reply",
+        "session",
+        "stats",
+        "steps",
+        "wire",
+    }
+)
+"""Attributes of this package that need no import of their own."""
+
+if not TYPE_CHECKING:  # a type checker would take every name for one of this package
+
+    def __getattr__(name: str) -> object:
+        """A public name or a module of this package that is used for the first time."""
+        module = name if name in _SUBMODULES else _MODULES.get(name)
+        if module is None:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        with _loading():
+            found = importlib.import_module(f"{__name__}.{module}")
+        if name in _MODULES:
+            found = globals()[name] = getattr(found, name)
+        return found
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *_MODULES, *_SUBMODULES})

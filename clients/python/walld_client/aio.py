@@ -10,30 +10,47 @@ import asyncio
 import os
 from collections.abc import Callable
 from contextlib import suppress
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from walld_client.aio_steps import run
 from walld_client.argument_checks import SECONDS, Count, Path, Seconds, as_declared
 from walld_client.client import ClientBase, is_enabled
 from walld_client.errors import Unavailable
+from walld_client.first_use import first_use, loading, made
 from walld_client.limits import BACKLOG_BYTES_MAX, CLOSE_SECONDS, TIMEOUT_SECONDS
-from walld_client.query.aio_pool import AsyncPool
-from walld_client.query.aio_query import AsyncQuery
-from walld_client.query.requests import decode_bool, decode_replies
-from walld_client.query.sync_tokens import Receipts
-from walld_client.recovered.partial import PartialReply, from_recovered
 from walld_client.reply.aio_reply import Reply, settler
-from walld_client.session import ledger_steps
-from walld_client.session.aio_session import Session
-from walld_client.session.aio_turn import Turn
-from walld_client.session.append_queue import delivered
-from walld_client.session.audit import AwaitedPresent, RepairStep, Report
-from walld_client.session.ledger_steps import SessionInfo
-from walld_client.steps import Steps
+
+if TYPE_CHECKING:
+    from walld_client.query.aio_pool import AsyncPool
+    from walld_client.query.aio_query import AsyncQuery
+    from walld_client.recovered.partial import PartialReply
+    from walld_client.session.aio_session import Session
+    from walld_client.session.aio_turn import Turn
+    from walld_client.session.append_queue import Outbox
+    from walld_client.session.audit import AwaitedPresent, RepairStep, Report
+    from walld_client.session.ledger_steps import SessionInfo
+    from walld_client.steps import Steps
 
 __all__ = ["Client", "Reply", "Session", "Turn", "connect"]
 
 _T = TypeVar("_T")
+
+if not TYPE_CHECKING:  # a type checker would take every name for one of this module
+
+    def __getattr__(name: str) -> object:
+        """A session or its turn that is used for the first time."""
+        if name not in ("Session", "Turn"):
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        with loading():
+            from walld_client.session.aio_session import Session
+            from walld_client.session.aio_turn import Turn
+
+        globals().update(Session=Session, Turn=Turn)
+        return globals()[name]
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})
 
 
 class Client(ClientBase):
@@ -48,11 +65,19 @@ class Client(ClientBase):
         redact: Callable[[str], str] | None,
     ) -> None:
         super().__init__(socket, data, timeout, backlog_bytes_max, redact)
-        self._receipts = Receipts()
-        self._query = AsyncQuery(self._locate, timeout, self._receipts)
-        self._pool = AsyncPool(self._query, self._new_query, timeout)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._closing = asyncio.Lock()
+
+    @first_use
+    def _query(self) -> AsyncQuery:
+        return self._new_query()
+
+    @first_use
+    def _pool(self) -> AsyncPool:
+        """What everything is asked on."""
+        from walld_client.query.aio_pool import AsyncPool
+
+        return AsyncPool(self._query, self._new_query, self._timeout)
 
     def reply(
         self,
@@ -90,7 +115,7 @@ class Client(ClientBase):
         """Is there an unreleased reply of this session? None: cannot know."""
         ask = self._has_partial(session_id)
         try:
-            return decode_bool(await self._pool.ask_in_turn(ask))
+            return self._is_so(await self._pool.ask_in_turn(ask))
         except Unavailable as error:
             return self._kept_offline(error, session_id)
 
@@ -99,15 +124,18 @@ class Client(ClientBase):
 
         Raises Refused where it has grown beyond `last_seq` or its owner lives.
         """
-        return decode_bool(await self._pool.ask_in_turn(self._resolve(stream_id, last_seq)))
+        return self._is_so(await self._pool.ask_in_turn(self._resolve(stream_id, last_seq)))
 
     def session(self, session_id: str) -> Session:
         """The log of a session. Asks nothing."""
+        with loading():
+            from walld_client.session.aio_session import Session
+
         return Session(self._session(session_id), self._pool, self.reply)
 
     async def sessions(self, prefix: str | None = None) -> list[SessionInfo]:
         """Sessions that were written, whose id begins so."""
-        return await self._asked(ledger_steps.sessions(prefix))
+        return await self._asked(self._sessions(prefix))
 
     async def delete(self, session_id: str) -> bool:
         """Remove all there is of a session, replies and artifacts too. False: there was nothing; or
@@ -115,7 +143,7 @@ class Client(ClientBase):
 
         When it returns nothing of it can be read back; its bytes leave the disk behind that.
         """
-        return await self._asked(ledger_steps.delete(session_id, self._sent, self._link.leaving))
+        return await self._asked(self._delete(session_id))
 
     async def audit(
         self, session_id: str | None = None, *, present: AwaitedPresent = None
@@ -125,11 +153,11 @@ class Client(ClientBase):
         present: the turn or message ids that your store holds, or a callable that says of a turn
         True, False, or None: cannot know. It may be async.
         """
-        return await self._asked(ledger_steps.audited(session_id, present, self._sent))
+        return await self._asked(self._audit(session_id, present))
 
     async def repair_plan(self, session_id: str, *, present: AwaitedPresent) -> list[RepairStep]:
         """Steps for your own store, in order; one whose `key` was done before is passed over."""
-        return await self._asked(ledger_steps.plan(session_id, present, self._sent))
+        return await self._asked(self._repair_plan(session_id, present))
 
     async def close(self, timeout: float = CLOSE_SECONDS) -> bool:  # noqa: ASYNC109
         """Wait for the kernel to take the rest, at most `timeout`; True if it has. Then let go.
@@ -162,11 +190,17 @@ class Client(ClientBase):
         done = self._link.flush(lambda: settle(True))
         if not done and self._link.dialing.connections > 0:
             done = await _until(deadline, flushed)
-        with suppress(Unavailable):
-            left = max(0.0, deadline - loop.time())
-            await run(self._pool, delivered(self._outbox, left))
-        self._pool.close()
-        return self._outbox.close() and done
+        outbox: Outbox | None = made(self, "_outbox")
+        if outbox is not None:
+            from walld_client.session.append_queue import delivered  # loaded with the outbox
+
+            with suppress(Unavailable):
+                left = max(0.0, deadline - loop.time())
+                await run(self._pool, delivered(outbox, left))
+        pool: AsyncPool | None = made(self, "_pool")
+        if pool is not None:
+            pool.close()
+        return (outbox is None or outbox.close()) and done
 
     async def _let_go(self, deadline: float) -> None:
         if self._parts():
@@ -177,9 +211,12 @@ class Client(ClientBase):
             await _until(max(deadline, loop.time() + 0.1), closed)
 
     async def _asked(self, steps: Steps[_T]) -> _T:
-        return await run(self._pool, ledger_steps.after_posts(self._outbox, steps))
+        return await run(self._pool, self._after_posts(steps))
 
     def _new_query(self) -> AsyncQuery:
+        with loading():
+            from walld_client.query.aio_query import AsyncQuery
+
         return AsyncQuery(self._locate, self._timeout, self._receipts)
 
     async def _replies(
@@ -191,7 +228,7 @@ class Client(ClientBase):
         except Unavailable as error:
             self._proven_empty(error, session_id)
             return []
-        return [from_recovered(one) for one in decode_replies(answer)]
+        return self._recovered(answer)
 
 
 @as_declared

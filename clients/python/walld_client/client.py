@@ -3,6 +3,8 @@
 Owns: `connect`, the environment variables, requests and what they mean without a daemon. Refuses:
 moving bytes (`link.py` for events, `query.py` for requests).
 
+What replies need is loaded with this module; requests and sessions are by the first that is used.
+
 `ClientBase` holds all that is the same for programs with and without an event loop; `Client` asks
 by blocking, `aio.Client` by awaiting.
 """
@@ -16,7 +18,7 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 from walld_client import link_registry
@@ -25,6 +27,7 @@ from walld_client.encoding import value_encoding
 from walld_client.encoding.event_frames import ID
 from walld_client.encoding.redaction import checked
 from walld_client.errors import Unavailable
+from walld_client.first_use import first_use, loading, made
 from walld_client.ids import checked_id, new_stream_id
 from walld_client.limits import (
     BACKLOG_BYTES_MAX,
@@ -35,23 +38,22 @@ from walld_client.limits import (
 from walld_client.link import process
 from walld_client.link.socket_path import find_socket
 from walld_client.link.stream import Stream
-from walld_client.query import offline
-from walld_client.query.pool import Pool
-from walld_client.query.query import Query
-from walld_client.query.requests import decode_bool, decode_replies
-from walld_client.query.sync_tokens import Receipts
-from walld_client.recovered.partial import PartialReply, from_recovered
 from walld_client.reply import send
 from walld_client.reply.reply import Reply
-from walld_client.session import ledger_steps
-from walld_client.session.append_queue import Outbox, delivered
-from walld_client.session.audit import Present, RepairStep, Report
-from walld_client.session.ledger_steps import SessionInfo
-from walld_client.session.session import Session
-from walld_client.session.session_steps import SessionSteps
 from walld_client.stats import Stats, sentence, stats_of
 from walld_client.steps import Steps, run
 from walld_client.wire import messages
+
+if TYPE_CHECKING:
+    from walld_client.query.pool import Pool
+    from walld_client.query.query import Query
+    from walld_client.query.sync_tokens import Receipts
+    from walld_client.recovered.partial import PartialReply
+    from walld_client.session.append_queue import Outbox
+    from walld_client.session.audit import AwaitedPresent, Present, RepairStep, Report
+    from walld_client.session.ledger_steps import SessionInfo
+    from walld_client.session.session import Session
+    from walld_client.session.session_steps import SessionSteps
 
 __all__ = ["Ask", "Client", "ClientBase", "check", "connect", "is_enabled"]
 
@@ -89,10 +91,22 @@ class ClientBase:
         self._redact = checked(redact)
         self._locate = partial(find_socket, path)
         self._key, self._link = link_registry.join(path, backlog_bytes_max)
-        self._outbox = Outbox(self._locate, timeout, self._link.released)
         self._taken: bool | None = None
         """What close() said of the rest; None before. Whoever closes decides it, one at a time."""
         self._is_parted = False
+
+    @first_use
+    def _outbox(self) -> Outbox:
+        """What the client's sessions post."""
+        from walld_client.session.append_queue import Outbox
+
+        return Outbox(self._locate, self._timeout, self._link.released)
+
+    @first_use
+    def _receipts(self) -> Receipts:
+        from walld_client.query.sync_tokens import Receipts
+
+        return Receipts()
 
     def _parts(self) -> bool:
         """Lets go of the link, once, whoever closes: True where nobody else has it."""
@@ -161,9 +175,6 @@ class ClientBase:
             request_id, session_id, self._seen(session_id, None)
         )
 
-    def _session(self, session_id: str) -> SessionSteps:
-        return SessionSteps(session_id, self._redact, self._sent, self._outbox)
-
     def _resolve(self, stream_id: str, last_seq: int | None) -> Ask:
         checked_id(stream_id, "stream_id")
         if last_seq is not None and (type(last_seq) is not int or not 0 <= last_seq < 2**32):
@@ -174,6 +185,21 @@ class ClientBase:
         return lambda request_id: messages.Resolve(
             request_id, stream_id, last_seq, None, self._seen(None, stream_id)
         )
+
+    @staticmethod
+    def _is_so(answer: bytes) -> bool:
+        with loading():
+            from walld_client.query.requests import decode_bool
+
+        return decode_bool(answer)
+
+    @staticmethod
+    def _recovered(answer: bytes) -> list[PartialReply]:
+        with loading():
+            from walld_client.query.requests import decode_replies
+            from walld_client.recovered.partial import from_recovered
+
+        return [from_recovered(one) for one in decode_replies(answer)]
 
     def _sent(self, session_id: str) -> list[messages.Seen]:
         return self._seen(session_id, None)
@@ -187,11 +213,54 @@ class ClientBase:
         producer = self._link.producer
         return [messages.Seen(producer, *due) for due in self._link.due_seqs(session_id, stream_id)]
 
+    # --- sessions ---
+
+    def _session(self, session_id: str) -> SessionSteps:
+        with loading():
+            from walld_client.session.session_steps import SessionSteps
+
+        return SessionSteps(session_id, self._redact, self._sent, self._outbox)
+
+    def _sessions(self, prefix: str | None) -> Steps[list[SessionInfo]]:
+        with loading():
+            from walld_client.session import ledger_steps
+
+        return ledger_steps.sessions(prefix)
+
+    def _delete(self, session_id: str) -> Steps[bool]:
+        with loading():
+            from walld_client.session import ledger_steps
+
+        return ledger_steps.delete(session_id, self._sent, self._link.leaving)
+
+    def _audit(self, session_id: str | None, present: AwaitedPresent) -> Steps[Report]:
+        with loading():
+            from walld_client.session import ledger_steps
+
+        return ledger_steps.audited(session_id, present, self._sent)
+
+    def _repair_plan(self, session_id: str, present: AwaitedPresent) -> Steps[list[RepairStep]]:
+        with loading():
+            from walld_client.session import ledger_steps
+
+        return ledger_steps.plan(session_id, present, self._sent)
+
+    def _after_posts(self, steps: Steps[_T]) -> Steps[_T]:
+        with loading():
+            from walld_client.session.ledger_steps import after_posts
+
+        return after_posts(self._outbox, steps)
+
     # --- without a daemon ---
 
     def _kept_offline(self, error: Unavailable, session_id: str | None) -> bool | None:
         """What the data directory alone can say: True, False, or None for cannot know."""
-        if self._data is None or not offline.nobody_listens(error.__cause__):
+        if self._data is None:
+            return None
+        with loading():
+            from walld_client.query import offline
+
+        if not offline.nobody_listens(error.__cause__):
             return None
         if self._link.registry.by_number:
             return None  # what this process itself holds for a daemon is not in the directory
@@ -223,12 +292,21 @@ class Client(ClientBase):
         redact: Callable[[str], str] | None,
     ) -> None:
         super().__init__(socket, data, timeout, backlog_bytes_max, redact)
-        self._receipts = Receipts()
-        self._query = Query(self._locate, timeout, self._receipts)
-        self._pool = Pool(self._query, self._new_query, timeout)
         self._closing = process.Mutex()
         self._closer = 0
         """The thread that has that."""
+
+    @first_use
+    def _query(self) -> Query:
+        """What replies are asked for on, one request after another."""
+        return self._new_query()
+
+    @first_use
+    def _pool(self) -> Pool:
+        """What sessions ask on, each request on a connection of its own."""
+        from walld_client.query.pool import Pool
+
+        return Pool(self._query, self._new_query, self._timeout)
 
     def reply(
         self,
@@ -266,7 +344,7 @@ class Client(ClientBase):
         """Is there an unreleased reply of this session? None: cannot know."""
         ask = self._has_partial(session_id)
         try:
-            return decode_bool(self._query.ask(ask))
+            return self._is_so(self._query.ask(ask))
         except Unavailable as error:
             return self._kept_offline(error, session_id)
 
@@ -275,15 +353,18 @@ class Client(ClientBase):
 
         Raises Refused where it has grown beyond `last_seq` or its owner lives.
         """
-        return decode_bool(self._query.ask(self._resolve(stream_id, last_seq)))
+        return self._is_so(self._query.ask(self._resolve(stream_id, last_seq)))
 
     def session(self, session_id: str) -> Session:
         """The log of a session. Asks nothing."""
+        with loading():
+            from walld_client.session.session import Session
+
         return Session(self._session(session_id), self._pool, self.reply)
 
     def sessions(self, prefix: str | None = None) -> list[SessionInfo]:
         """Sessions that were written, whose id begins so."""
-        return self._asked(ledger_steps.sessions(prefix))
+        return self._asked(self._sessions(prefix))
 
     def delete(self, session_id: str) -> bool:
         """Remove all there is of a session, replies and artifacts too. False: there was nothing; or
@@ -291,7 +372,7 @@ class Client(ClientBase):
 
         When it returns nothing of it can be read back; its bytes leave the disk behind that.
         """
-        return self._asked(ledger_steps.delete(session_id, self._sent, self._link.leaving))
+        return self._asked(self._delete(session_id))
 
     def audit(self, session_id: str | None = None, *, present: Present = None) -> Report:
         """What the log holds against your own store; without an id, of every session.
@@ -299,11 +380,11 @@ class Client(ClientBase):
         present: the turn or message ids that your store holds, or a callable that says of a turn
         True, False, or None: cannot know.
         """
-        return self._asked(ledger_steps.audited(session_id, present, self._sent))
+        return self._asked(self._audit(session_id, present))
 
     def repair_plan(self, session_id: str, *, present: Present) -> list[RepairStep]:
         """Steps for your own store, in order; one whose `key` was done before is passed over."""
-        return self._asked(ledger_steps.plan(session_id, present, self._sent))
+        return self._asked(self._repair_plan(session_id, present))
 
     @as_declared
     def close(self, timeout: Seconds = CLOSE_SECONDS) -> bool:
@@ -315,7 +396,8 @@ class Client(ClientBase):
         deadline = time.monotonic() + timeout
         lock = self._closing.lock
         if self._closer == threading.get_ident():  # in a signal handler, within the other one
-            return link_registry.flushed(self._link, _left(deadline)) and not len(self._outbox)
+            is_flushed = link_registry.flushed(self._link, _left(deadline))
+            return is_flushed and not made(self, "_outbox")
         if not lock.acquire(timeout=_left(deadline)):
             return bool(self._taken)
         try:
@@ -330,10 +412,17 @@ class Client(ClientBase):
 
     def _handed_over(self, deadline: float) -> bool:
         done = link_registry.flushed(self._link, _left(deadline))
-        with suppress(Unavailable):
-            run(self._pool, delivered(self._outbox, _left(deadline)))
-        self._pool.close()
-        return self._outbox.close() and done
+        outbox: Outbox | None = made(self, "_outbox")
+        if outbox:
+            with suppress(Unavailable):
+                outbox.settle(_left(deadline))
+        pool: Pool | None = made(self, "_pool")
+        query: Query | None = made(self, "_query")
+        if pool is not None:
+            pool.close()
+        elif query is not None:
+            query.close()
+        return (outbox is None or outbox.close()) and done
 
     def _let_go(self, deadline: float) -> None:
         if self._parts():
@@ -342,9 +431,12 @@ class Client(ClientBase):
             closed.wait(max(0.1, _left(deadline)))
 
     def _asked(self, steps: Steps[_T]) -> _T:
-        return run(self._pool, ledger_steps.after_posts(self._outbox, steps))
+        return run(self._pool, self._after_posts(steps))
 
     def _new_query(self) -> Query:
+        with loading():
+            from walld_client.query.query import Query
+
         return Query(self._locate, self._timeout, self._receipts)
 
     def _replies(
@@ -356,7 +448,7 @@ class Client(ClientBase):
         except Unavailable as error:
             self._proven_empty(error, session_id)
             return []
-        return [from_recovered(one) for one in decode_replies(answer)]
+        return self._recovered(answer)
 
 
 def _left(deadline: float) -> float:

@@ -1,7 +1,7 @@
 """The links of this process: one a socket, shared by all clients.
 
-Owns: which client uses which link, and the flush when the interpreter ends. Refuses: the links'
-insides.
+Owns: which client uses which link, and what is done when the interpreter ends. Refuses: the links'
+insides, which are loaded by the first who joins one.
 """
 
 from __future__ import annotations
@@ -10,19 +10,22 @@ import atexit
 import os
 import threading
 import time
+from collections.abc import Callable
 from functools import partial
+from typing import TYPE_CHECKING
 
 from walld_client.limits import CLOSE_SECONDS
 from walld_client.link import process
-from walld_client.link.link import Link
-from walld_client.link.socket_path import find_socket
-from walld_client.session import append_queue
 
-__all__ = ["flushed", "join", "part"]
+if TYPE_CHECKING:
+    from walld_client.link.link import Link
+
+__all__ = ["at_exit", "flushed", "join", "part"]
 
 _mutex = process.Mutex()
 _links: dict[str, Link] = {}
 _users: dict[str, int] = {}
+_last: list[Callable[[float], object]] = []
 
 
 def join(socket: str | None, backlog_bytes_max: int) -> tuple[str, Link]:
@@ -30,6 +33,10 @@ def join(socket: str | None, backlog_bytes_max: int) -> tuple[str, Link]:
 
     The first who joins sets the bound of its memory.
     """
+    # Not above: the hook at exit is there before they are. `client.py` has loaded them by now.
+    from walld_client.link.link import Link
+    from walld_client.link.socket_path import find_socket
+
     key = socket or ""
     with _mutex.lock:
         if key not in _links:
@@ -64,11 +71,17 @@ def flushed(link: Link, timeout: float) -> bool:
     return link.dialing.connections > 0 and told.wait(timeout)
 
 
+def at_exit(hand_over: Callable[[float], object]) -> None:
+    """`hand_over(deadline)` is called when the interpreter ends, behind the flush of the links."""
+    _last.append(hand_over)
+
+
 def _at_exit() -> None:
     deadline = time.monotonic() + CLOSE_SECONDS
     for link in list(_links.values()):
         flushed(link, max(0.0, deadline - time.monotonic()))
-    append_queue.hand_over_all(deadline)
+    for hand_over in _last:
+        hand_over(deadline)
 
 
 atexit.register(_at_exit)

@@ -15,9 +15,9 @@ from typing import Final
 
 import msgspec
 from walld_client.errors import Unavailable
+from walld_client.first_use import loading
 from walld_client.link.connection import NOSIGNAL
 from walld_client.link.link import Link
-from walld_client.query.requests import Conversation
 
 __all__ = ["Stats", "sentence", "stats_of"]
 
@@ -111,6 +111,9 @@ def _knock(path: str) -> None:
     """Say hello there. OSError where nobody listens, Unavailable where it lets this process not in;
     what somebody busy says later is not waited for: what is sent by then waits in the kernel.
     """
+    with loading():
+        from walld_client.query.requests import Conversation
+
     conversation = Conversation()
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
         probe.setblocking(False)

@@ -21,6 +21,7 @@ import weakref
 from collections.abc import Callable
 from functools import partial
 
+from walld_client import link_registry
 from walld_client.errors import Unavailable
 from walld_client.limits import BACKOFF_SECONDS_MIN
 from walld_client.link import process
@@ -119,6 +120,9 @@ def hand_over_all(deadline: float) -> None:
         if not _waited(carrier, _is_handed_over, deadline - time.monotonic()):
             left += carrier.unsent
     _told(left)
+
+
+link_registry.at_exit(hand_over_all)
 
 
 def _told(never: int) -> int:
