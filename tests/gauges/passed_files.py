@@ -96,6 +96,7 @@ def _daemon(home: Path) -> Iterator[DaemonProcess]:
     """One that runs under `traced.py`, with the command line it is always started by."""
     daemon = DaemonProcess(home)
     daemon.wrapper = _wrapper(home / "daemon.steps")
+    daemon.is_executed = True
     try:
         yield daemon.start()
     finally:
