@@ -36,6 +36,8 @@ SCRAPE_SECONDS_MAX: Final = 10.0
 """How long one of them may say nothing, or read nothing of its answer."""
 SCRAPE_BYTES_MAX: Final = 8 * KIB
 """Longest request there, in all."""
+METRICS_RETRY_SECONDS: Final = 2.0
+"""Between two tries to listen at a metrics port that another process has."""
 PEERS_RESERVE_FDS: Final = 256
 """File descriptors never given to peers: segments, partials, pidfds, metrics."""
 PEERS_UID_SHARE_MAX: Final = 0.9

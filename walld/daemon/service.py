@@ -143,7 +143,7 @@ class Daemon:
         self.flusher = flusher = Flusher(
             engine, connections, writer, syncer, metrics, shares.begun, self._flushed
         )
-        state.writer, state.syncer = writer, syncer
+        state.writer, state.syncer, state.metrics = writer, syncer, metrics
         # Back from it, and what nobody waits for.
         reader = Reader(engine, files, store, worker)
         keeper = Keeper(engine, flusher, store, reader, worker, settings.retention_seconds)

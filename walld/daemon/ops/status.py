@@ -18,6 +18,7 @@ from walld.wal.layout import QUARANTINE_DIR
 
 if TYPE_CHECKING:
     from walld.daemon.maintenance import Background
+    from walld.daemon.metrics import Metrics
     from walld.daemon.session_store.open_sessions import Sessions
     from walld.daemon.settings import Settings
     from walld.daemon.storage.syncer import Syncer
@@ -49,6 +50,7 @@ class State:
         self.syncer: Syncer | None = None
         self.background: Background | None = None
         self.sessions: Sessions | None = None
+        self.metrics: Metrics | None = None
 
     def mended(self, mended: Mended, seconds: float) -> None:
         """The start is over."""
@@ -84,8 +86,12 @@ class State:
 
     @property
     def trouble(self) -> str | None:
-        """What is wrong, in words: with the disk, what is done in the background, LOCK, or what no
-        session is served without.
+        """What is wrong, in words: with what is kept, or else with where it is asked for."""
+        return self._trouble_of_data() or (self.metrics.trouble if self.metrics else None)
+
+    def _trouble_of_data(self) -> str | None:
+        """With the disk, what is done in the background, LOCK, or what no session is served
+        without.
         """
         if self.disk_trouble is not None or self.background is None or self.sessions is None:
             return self.disk_trouble
