@@ -25,8 +25,8 @@ __all__ = ["configure", "to_journal"]
 
 VALUE_CHARACTERS_MAX: Final = 500
 LINES_A_SECOND_MAX: Final = 20
-_OF_PEERS: Final = ("walld.intake", "walld.requests")
-"""Loggers of what peers do wrong."""
+_OF_OTHERS: Final = ("walld.intake", "walld.requests", "walld.signals")
+"""Loggers of what peers do wrong, and of what other processes send."""
 
 _PRIORITIES: Final = (
     (logging.CRITICAL, 2),
@@ -146,5 +146,5 @@ def configure(log_format: str, env: Mapping[str, str], stream: TextIO | None = N
         root.removeHandler(old)
     root.addHandler(sink)
     root.setLevel(logging.INFO)
-    for name in _OF_PEERS:
+    for name in _OF_OTHERS:
         logging.getLogger(name).filters[:] = [_Sparing()]
