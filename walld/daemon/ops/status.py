@@ -17,6 +17,8 @@ from walld.recovery import quarantine
 from walld.wal.layout import QUARANTINE_DIR
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from walld.daemon.maintenance import Background
     from walld.daemon.metrics import Metrics
     from walld.daemon.session_store.open_sessions import Sessions
@@ -24,6 +26,7 @@ if TYPE_CHECKING:
     from walld.daemon.storage.syncer import Syncer
     from walld.daemon.storage.writer import Writer
     from walld.daemon.transport.connections import Connections
+    from walld.daemon.transport.listener import SocketFile
     from walld.disk.lock import Owner
     from walld.engine.engine import Engine
     from walld.recovery.startup_recovery import Mended
@@ -51,6 +54,7 @@ class State:
         self.background: Background | None = None
         self.sessions: Sessions | None = None
         self.metrics: Metrics | None = None
+        self.socket_files: Sequence[SocketFile] = ()
 
     def mended(self, mended: Mended, seconds: float) -> None:
         """The start is over."""
@@ -87,7 +91,8 @@ class State:
     @property
     def trouble(self) -> str | None:
         """What is wrong, in words: with what is kept, or else with where it is asked for."""
-        return self._trouble_of_data() or (self.metrics.trouble if self.metrics else None)
+        asked = (one.trouble for one in (*self.socket_files, self.metrics) if one is not None)
+        return self._trouble_of_data() or next((one for one in asked if one is not None), None)
 
     def _trouble_of_data(self) -> str | None:
         """With the disk, what is done in the background, LOCK, or what no session is served
@@ -160,6 +165,7 @@ class State:
             "backend": self._settings.backend,
             "data": self._settings.data,
             "socket": self._settings.socket,
+            "socket_bound_anew": sum(one.bound_anew for one in self.socket_files),
             "log": engine.log_uuid.hex(),
             "epoch": self._owner.epoch,
             "connections": gauges.connections,
