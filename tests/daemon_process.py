@@ -265,6 +265,10 @@ class DaemonProcess:
         """What all daemons of this directory have logged."""
         return self.log_path.read_text(errors="replace")
 
+    def logged(self, text: str) -> None:
+        """Wait until they have: a line is on its way for a moment, in a thread of its own."""
+        until(lambda: text in self.log_text(), f"a line with {text!r} in {self.log_path}")
+
     # --- what lies on the disk ------------------------------------------------------------------
 
     def files(self) -> list[Path]:

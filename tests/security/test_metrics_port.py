@@ -55,11 +55,11 @@ def test_a_port_that_somebody_has_keeps_no_daemon_from_starting(
         reply = client.reply("s")
         reply.token("said all the same")
         assert reply.drain(timeout=30, level="synced")
-        until(lambda: said in daemon.log_text(), "a line")
+        daemon.logged(said)
     until(lambda: daemon.status()["state"] == "ok", "a port that is taken once it is free")
     with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as answer:
         assert b"walld_build_info" in answer.read()
-    until(lambda: f"metrics on 127.0.0.1 port {port}" in daemon.log_text(), "a line of it")
+    daemon.logged(f"metrics on 127.0.0.1 port {port}")
     assert daemon.log_text().count(said) == 1, "once"
     assert daemon.terminate() == 0
 

@@ -32,6 +32,7 @@ from walld.daemon.api.server import Requests
 from walld.daemon.api.sessions import SessionRequests
 from walld.daemon.maintenance import Background
 from walld.daemon.metrics import Metrics
+from walld.daemon.ops import logs
 from walld.daemon.ops.status import State
 from walld.daemon.ops.systemd import Notifier, listen_fds
 from walld.daemon.session_store.checkpoints import Checkpoints
@@ -372,6 +373,7 @@ def serve(settings: Settings) -> int:
         return 1
     finally:
         notifier.close()
+        logs.flush()
 
 
 def _named(error: WalldError | OSError, data: str) -> str:

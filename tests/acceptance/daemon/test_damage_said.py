@@ -177,7 +177,7 @@ def test_a_loss_in_the_middle_is_said_to_who_comes_back(
     reply = daemon.reader.recover("s")
     assert reply is not None
     assert [(gap.first_seq, gap.last_seq, gap.verdict) for gap in reply.gaps] == [(3, 3, "corrupt")]
-    assert "stream 1: lost to damage of synced bytes: seqs 3 to 3" in daemon.log_text()
+    daemon.logged("stream 1: lost to damage of synced bytes: seqs 3 to 3")
     until(lambda: "stream r, seqs 3 to 3" in daemon.log_text(), "said")
     daemon.restart()  # said once
     agent.do("reply.token('six'); reply.drain(10, level='synced')")

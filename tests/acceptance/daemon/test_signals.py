@@ -7,7 +7,7 @@ import signal
 import time
 
 import pytest
-from daemon_process import DaemonProcess, MakeDaemon, until
+from daemon_process import DaemonProcess, MakeDaemon
 
 from walld.daemon.ops.logs import LINES_A_SECOND_MAX
 
@@ -23,7 +23,7 @@ def test_each_is_ignored_with_a_line(daemon_on_each: DaemonProcess) -> None:
     daemon = daemon_on_each
     for name in IGNORED:
         sent(daemon, name)
-        until(lambda name=name: f"{name}: ignored" in daemon.log_text(), f"a line of {name}")
+        daemon.logged(f"{name}: ignored")
     sent(daemon, "SIGHUP")
     assert daemon.status()["state"] == "ok"
     assert daemon.terminate() == 0
@@ -49,7 +49,7 @@ def test_one_that_was_ignored_already_is_not_spoken_of(make_daemon: MakeDaemon) 
         signal.signal(signal.SIGUSR1, before)
     sent(daemon, "SIGUSR1")
     sent(daemon, "SIGUSR2")  # the higher number is taken behind the lower one
-    until(lambda: "SIGUSR2: ignored" in daemon.log_text(), "a line")
+    daemon.logged("SIGUSR2: ignored")
     assert "SIGUSR1" not in daemon.log_text()
     assert daemon.process is not None
     with open(f"/proc/{daemon.process.pid}/status") as status:

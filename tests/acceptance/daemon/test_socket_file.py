@@ -63,7 +63,7 @@ def test_it_is_bound_anew(daemon_on_each: DaemonProcess, goes: str) -> None:
     status = daemon.status()
     assert (status["state"], status["socket_bound_anew"]) == ("ok", 1)
     line = f"socket {daemon.socket_path}: its file was removed; bound anew"
-    until(lambda: line in daemon.log_text(), "a line")
+    daemon.logged(line)
     assert daemon.log_text().count(line) == 1
     assert daemon.terminate() == 0
     assert not os.path.lexists(daemon.socket_path)
@@ -76,7 +76,7 @@ def test_what_another_has_put_there_stays(daemon: DaemonProcess) -> None:
             other.bind(daemon.socket_path)
             other.listen()
             inode = os.lstat(daemon.socket_path).st_ino
-            until(lambda: "another process answers" in daemon.log_text(), "a line")
+            daemon.logged("another process answers")
             assert "another process answers" in trouble(before)
             assert os.lstat(daemon.socket_path).st_ino == inode
         os.unlink(daemon.socket_path)  # it has gone
@@ -90,7 +90,7 @@ def test_an_end_leaves_what_another_has_put_there(daemon: DaemonProcess) -> None
     with socket.socket(socket.AF_UNIX) as other:
         other.bind(daemon.socket_path)
         other.listen()
-        until(lambda: "another process answers" in daemon.log_text(), "a line")
+        daemon.logged("another process answers")
         assert daemon.terminate() == 0
         assert connects(daemon.socket_path)
 
@@ -115,7 +115,7 @@ def test_one_of_the_service_manager_is_said(tmp_path: Path, make_daemon: MakeDae
     with Peer(daemon, "query") as before:  # type: ignore[arg-type]
         os.unlink(daemon.socket_path)
         said = f"socket {daemon.socket_path}: its file was removed or replaced: it is the service"
-        until(lambda: said in daemon.log_text(), "a line")
+        daemon.logged(said)
         assert said in trouble(before)
         assert not os.path.lexists(daemon.socket_path)
     assert daemon.terminate() == 0

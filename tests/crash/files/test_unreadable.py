@@ -71,7 +71,7 @@ def test_a_partial_that_cannot_be_read_hides_no_other(stopped: DaemonProcess) ->
     with pytest.raises(walld_client.Unavailable):
         stopped.reader.resolve("one")
     assert stopped.reader.recover(stream_id="two").text == "says two"  # type: ignore[union-attr]
-    assert str(path.relative_to(stopped.data)) in stopped.log_text()
+    stopped.logged(str(path.relative_to(stopped.data)))
     assert path.is_file(), "it stays: it may be read tomorrow"
     stopped.kill()
     stopped.wrapper = []
@@ -205,7 +205,7 @@ def test_what_is_no_file_in_the_place_of_one(
     found = walld("recover", "session-one", "--data", stopped.data)
     assert found.returncode == 1, found
     stopped.start()
-    assert "not followed" in stopped.log_text()
+    stopped.logged("not followed")
     with pytest.raises(walld_client.Unavailable):
         stopped.reader.recover("session-one")
     with pytest.raises(walld_client.Unavailable):

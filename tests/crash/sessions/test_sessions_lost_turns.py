@@ -58,7 +58,7 @@ def test_an_answer_whose_turn_is_lost_stays_a_reply(
         assert (found.status, found.text) == ("complete", "the answer, part 1. part 2")
         assert found.turn_id == turn.turn_id
     said = f"turn {turn.turn_id} of session s may have been lost: r stays a reply"
-    assert said in daemon.log_text()
+    daemon.logged(said)
     client.close()
 
 
@@ -116,5 +116,5 @@ def test_an_answer_whose_session_was_removed_by_hand_goes_with_a_word(
     assert reply.drain(30)
     assert client.recover(stream_id="r") is None
     said = f"turn {turn.turn_id} is of no session: if s was one its files are gone; reply r goes"
-    assert said in daemon.log_text()
+    daemon.logged(said)
     client.close()

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from walld import __version__
 from walld.daemon import event_loop
+from walld.daemon.ops import logs
 from walld.engine.counters import Gauges
 from walld.partials.store import PARTIALS_DIR
 from walld.recovery import quarantine
@@ -188,6 +189,7 @@ class State:
             "record_bytes_first": engine.agent_bytes,
             "record_bytes_carried": engine.carried_bytes,
             "lost_acked": engine.counters.lost_acked,
+            "log_lines_dropped": logs.dropped_lines(),
             "start": self._start(),
         }
 
