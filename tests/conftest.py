@@ -10,6 +10,7 @@ of what was changed; `make search` looks for others.
 from __future__ import annotations
 
 import faulthandler
+import gc
 import os
 import signal
 import sys
@@ -41,6 +42,23 @@ with suppress(ImportError):  # the venvs of `make test-adapters` have none
 
     settings.register_profile("the same inputs", derandomize="WALLD_SEARCH" not in os.environ)
     settings.load_profile("the same inputs")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """`-m "not sweep"` is what is tried at each change."""
+    config.addinivalue_line("markers", "sweep: a minute of computing; a step of its own")
+
+
+def pytest_collection_finish() -> None:
+    """What was collected stays to the end: no later collection of garbage looks through it."""
+    gc.collect()
+    gc.freeze()
+
+
+def pytest_sessionfinish() -> None:
+    """The process that forks daemons ends with the one that runs the tests."""
+    if "fork_server" in sys.modules:
+        sys.modules["fork_server"].close()
 
 
 @pytest.fixture

@@ -25,11 +25,13 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, TypeVar
 
+import fork_server
 import msgspec
 import walld_client
+from fork_server import Process
 from walld_client.recovered.partial import from_recovered
 from walld_client.wire import messages as wire
-from wire_peer import Peer
+from wire_peer import Peer, logged
 
 from walld.cli.inspect.offline import find
 
@@ -71,10 +73,9 @@ def environment() -> dict[str, str]:
 
 def walld(*words: object) -> subprocess.CompletedProcess[str]:
     """A command line, in a process of its own, that may need no daemon."""
-    command = [sys.executable, "-m", "walld", *map(str, words)]
-    return subprocess.run(
-        command, env=environment(), capture_output=True, text=True, timeout=60, check=False
-    )
+    done = fork_server.run([sys.executable, "-m", "walld", *map(str, words)], environment())
+    out, err = done.stdout.decode(), done.stderr.decode()
+    return subprocess.CompletedProcess(done.args, done.returncode, out, err)
 
 
 class DaemonProcess:
@@ -87,9 +88,11 @@ class DaemonProcess:
         self.folder = tempfile.mkdtemp(prefix="walld-")
         self.socket_path = f"{self.folder}/s"
         self.options = [*options, "--backend", backend]
-        self.process: subprocess.Popen[bytes] | None = None
+        self.process: Process | None = None
         self.wrapper: list[str] = []
         """A command to run the next daemon under, such as strace."""
+        self.is_executed = False
+        """The next daemon is a start of an interpreter: /proc/PID/cmdline is its own."""
         self._is_wrapped = False
         self._reader: walld_client.Client | None = None
 
@@ -110,7 +113,10 @@ class DaemonProcess:
         command = [*self.wrapper, sys.executable, "-m", "walld", "serve", *self.options]
         command += ["--data", str(self.data), "--socket", self.socket_path]
         with self.log_path.open("ab") as log:
-            self.process = subprocess.Popen(command, env=environment(), stderr=log)
+            if self.is_executed:
+                self.process = subprocess.Popen(command, env=environment(), stderr=log)
+            else:
+                self.process = fork_server.start(command, environment(), stderr=log.fileno())
         if wait:
             until(self.is_ready, f"a daemon that answers; see {self.log_path}")
         return self
@@ -220,7 +226,7 @@ class DaemonProcess:
     def cli(self, *arguments: str) -> subprocess.CompletedProcess[bytes]:
         """Any other command of walld."""
         command = [sys.executable, "-m", "walld", *arguments]
-        return subprocess.run(command, env=environment(), capture_output=True, check=False)
+        return fork_server.run(command, environment())
 
     def on_a_terminal(self, *arguments: str) -> tuple[int, bytes]:
         """The same on a terminal that it has for both of its outputs: exit code, what it wrote."""
@@ -230,7 +236,7 @@ class DaemonProcess:
         termios.tcsetattr(slave, termios.TCSANOW, as_it_is)
         command = [sys.executable, "-m", "walld", *arguments]
         own = {**environment(), "TERM": "dumb", "NO_COLOR": "1"}
-        ran = subprocess.Popen(command, env=own, stdout=slave, stderr=slave)
+        ran = fork_server.start(command, own, stdout=slave, stderr=slave)
         os.close(slave)
         told = b""
         while True:
@@ -265,9 +271,9 @@ class DaemonProcess:
         """What all daemons of this directory have logged."""
         return self.log_path.read_text(errors="replace")
 
-    def logged(self, text: str) -> None:
-        """Wait until they have: a line is on its way for a moment, in a thread of its own."""
-        until(lambda: text in self.log_text(), f"a line with {text!r} in {self.log_path}")
+    def logged(self, text: str) -> str:
+        """Wait until one of them has logged this; all they have logged."""
+        return logged(self.log_path, text)
 
     # --- what lies on the disk ------------------------------------------------------------------
 

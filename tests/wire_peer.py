@@ -11,21 +11,30 @@ import resource
 import signal
 import socket
 import struct
-import subprocess
 import sys
 import time
 from pathlib import Path
 from typing import Self
 
+import fork_server
 import msgspec
 from walld_client.wire import framing
 from walld_client.wire import messages as wire
 
-__all__ = ["Daemon", "Healthy", "Peer", "recovered", "text_of"]
+__all__ = ["Daemon", "Healthy", "Peer", "logged", "recovered", "text_of"]
 
 ROOT = Path(__file__).parents[1]
 PATIENCE_SECONDS = 60.0
 """Only how long a broken daemon may keep a test waiting; no test passes by it."""
+
+
+def logged(path: Path, text: str) -> str:
+    """Wait until a daemon's log has this: what is logged may come behind what is answered."""
+    deadline = time.monotonic() + PATIENCE_SECONDS
+    while text not in (found := path.read_text(errors="replace")):
+        assert time.monotonic() < deadline, f"not logged in {path}: {text!r}\n{found[-4000:]}"
+        time.sleep(0.01)
+    return found
 
 
 class Daemon:
@@ -33,19 +42,15 @@ class Daemon:
 
     def __init__(self, home: Path, *, files_max: int | None = None) -> None:
         self.socket_path = str(home / "s")
-        self._log = (home / "log").open("wb")
+        self.log_path = home / "log"
         serve = [sys.executable, "-m", "walld", "serve", "--socket", self.socket_path]
         serve += ["--data", str(home / "data")]
-        if files_max is not None:
-            serve = ["sh", "-c", f'ulimit -n {files_max} && exec "$@"', "sh", *serve]
-        self.process = subprocess.Popen(
-            serve,
-            env=os.environ | {"PYTHONPATH": f"{ROOT}:{ROOT / 'clients/python'}"},
-            stderr=self._log,
-        )
+        env = os.environ | {"PYTHONPATH": f"{ROOT}:{ROOT / 'clients/python'}"}
+        with self.log_path.open("wb") as log:
+            self.process = fork_server.start(serve, env, stderr=log.fileno(), files_max=files_max)
         deadline = time.monotonic() + PATIENCE_SECONDS
         while not self.answers():
-            assert self.process.poll() is None, (home / "log").read_text()
+            assert self.process.poll() is None, self.log_text()
             assert time.monotonic() < deadline, "the daemon does not listen"
             time.sleep(0.02)
 
@@ -84,7 +89,14 @@ class Daemon:
             if self.process.poll() is None:
                 self.process.kill()
                 self.process.wait()
-            self._log.close()
+
+    def log_text(self) -> str:
+        """What it has logged so far."""
+        return self.log_path.read_text(errors="replace")
+
+    def logged(self, text: str) -> str:
+        """Wait until it has logged this; all it has logged."""
+        return logged(self.log_path, text)
 
 
 class Peer:
@@ -140,9 +152,15 @@ class Peer:
     def ask(self, request: wire.FromQuery) -> bytes:
         """The answer's msgpack."""
         self.send(request)
-        chunks = []
+        chunks: list[bytes] = []
+        deadline = time.monotonic() + PATIENCE_SECONDS
         while True:
             message = self.hear()
+            if isinstance(message, wire.Error) and message.code == "behind":
+                assert time.monotonic() < deadline, message
+                time.sleep(0.05)
+                self.send(request)  # as it says: what the dead have sent is being read
+                continue
             assert isinstance(message, wire.Answer), message
             chunks.append(message.chunk)
             if message.last:

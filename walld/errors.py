@@ -1,4 +1,4 @@
-"""What can go wrong, as types.
+"""The error types of the daemon and the command line.
 
     WalldError
     +-- ConfigError      a setting is malformed or out of bounds (names the key, both values)

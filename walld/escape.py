@@ -1,4 +1,4 @@
-r"""Text of a stranger, made safe for a terminal or a log line.
+r"""Escapes a stranger's text for terminals and log lines.
 
 Owns: which characters may move a cursor, end a line or turn the reading order, and how they are
 shown. Refuses: where the text goes.

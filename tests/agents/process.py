@@ -16,6 +16,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import fork_server
 from daemon_process import PATIENCE_SECONDS, DaemonProcess, environment, until
 
 __all__ = ["AgentProcess", "Board", "MakeAgent", "Nursery", "Obedient"]
@@ -30,12 +31,12 @@ class AgentProcess:
         self.log_path = home / "agents.log"
         command = [sys.executable, str(FOLDER / script), json.dumps(spec)]
         with self.log_path.open("ab") as log:
-            self.process = subprocess.Popen(
+            self.process = fork_server.start(
                 command,
-                env=environment(),
+                environment(),
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
-                stderr=log,
+                stderr=log.fileno(),
             )
 
     @property

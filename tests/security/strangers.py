@@ -11,10 +11,10 @@ from __future__ import annotations
 
 import os
 import resource
-import subprocess
 import sys
 from pathlib import Path
 
+import fork_server
 import pytest
 from daemon_process import PATIENCE_SECONDS, DaemonProcess, environment, until
 
@@ -24,31 +24,15 @@ NOBODY = 65534
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root may become somebody else")
 
 _BECOME = "import os, sys; uid = int(sys.argv[1]); os.setgroups([]); os.setgid(uid); os.setuid(uid)"
-# All that `serve` imports late: afterwards this user may not be able to read it.
-_SERVE = """
-import os, sys, anyio._backends._asyncio, uvloop
-import walld.cli.entry_point, walld.cli.serve, walld.daemon.service
-import encodings.idna, encodings.ascii, walld.cli.arguments, ctypes
-uid = int(sys.argv[1])
-os.setgroups([]); os.setgid(uid); os.setuid(uid)
-# As of a program that this user has begun: setuid(2) alone hides a process from its user.
-assert ctypes.CDLL(None).prctl(4, 1, 0, 0, 0) == 0  # PR_SET_DUMPABLE
-sys.exit(walld.cli.entry_point.run(sys.argv[2:]))
-"""
 
 
 def as_user(uid: int, source: str, *arguments: str) -> str:
     """What Python source prints as another user. It finds its arguments in sys.argv[2:]."""
-    done = subprocess.run(
-        [sys.executable, "-c", f"import socket, struct\n{_BECOME}\n{source}", str(uid), *arguments],
-        env=environment(),
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE_SECONDS,
-        check=False,
-    )
+    code = f"import socket, struct\n{_BECOME}\n{source}"
+    command = [sys.executable, "-c", code, str(uid), *arguments]
+    done = fork_server.run(command, environment(), PATIENCE_SECONDS)
     assert done.returncode == 0, done.stderr
-    return done.stdout.strip()
+    return done.stdout.decode().strip()
 
 
 def resident_bytes(pid: int) -> int:
@@ -68,10 +52,12 @@ class DaemonOf(DaemonProcess):
 
     def start(self, *, wait: bool = True) -> DaemonOf:
         assert self.process is None, "one at a time"
-        command = [sys.executable, "-c", _SERVE, str(self.uid), "serve", *self.options]
+        command = [sys.executable, "-m", "walld", "serve", *self.options]
         command += ["--data", str(self.data), "--socket", self.socket_path]
         with self.log_path.open("ab") as log:
-            self.process = subprocess.Popen(command, env=environment(), stderr=log)
+            self.process = fork_server.start(
+                command, environment(), stderr=log.fileno(), uid=self.uid
+            )
         if wait:
             until(self.is_ready, f"a daemon that answers; see {self.log_path}")
         return self

@@ -21,9 +21,7 @@ def test_a_crowd_at_the_metrics_port_takes_no_agents_room(
 ) -> None:
     monkeypatch.setenv("WALLD_METRICS", "127.0.0.1:0")
     with Daemon(tmp_path, files_max=500) as daemon, ExitStack() as stack:
-        log = tmp_path / "log"
-        until(lambda: "metrics on" in log.read_text(), "a port")
-        port = re.search(r"metrics on 127\.0\.0\.1 port (\d+)", log.read_text())
+        port = re.search(r"metrics on 127\.0\.0\.1 port (\d+)", daemon.logged("metrics on"))
         assert port is not None
         for _ in range(CROWD):
             peer = stack.enter_context(socket.socket())
@@ -38,7 +36,7 @@ def test_a_crowd_at_the_metrics_port_takes_no_agents_room(
         assert found is not None
         assert found.text == "said beside a crowd"
         client.close()
-        assert "cannot accept" not in log.read_text()
+        assert "cannot accept" not in daemon.log_text()
 
 
 def test_a_port_that_somebody_has_keeps_no_daemon_from_starting(

@@ -130,5 +130,5 @@ def test_a_folder_where_others_could_put_their_own_socket_is_refused(
     os.chmod(daemon.folder, folder_mode)
     daemon.start(wait=False)
     assert daemon.ended() == 1
-    assert f"mode {folder_mode:04o}" in daemon.log_text()
+    daemon.logged(f"mode {folder_mode:04o}")
     assert not os.path.exists(daemon.socket_path)

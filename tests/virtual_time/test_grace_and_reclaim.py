@@ -368,32 +368,95 @@ def test_a_resolved_orphan_is_gone_and_stays_gone(tmp_path: Path) -> None:
     run(main)
 
 
-def test_a_partial_goes_when_its_age_has_passed(
+LOOK = 600.0
+DAY = 24 * 3600.0
+
+
+def wall_clock(monkeypatch: pytest.MonkeyPatch, days: list[float]) -> None:
+    """The daemon's wall clock goes with the virtual one, and `days` away from it."""
+    begun = time.time()
+
+    def now_ns() -> int:
+        return int((begun + anyio.current_time() + days[0] * DAY) * 1e9)
+
+    clock = SimpleNamespace(time_ns=now_ns, monotonic=time.monotonic)
+    monkeypatch.setattr(partial_writer, "time", clock)
+
+
+async def left_behind(virtual: Virtual) -> None:
+    with Peer(virtual) as agent:
+        agent.send(START, wire.Token(1, 1, WORDS))
+        await agent.drain("synced")
+    virtual.engine.orphan(virtual.engine.registry.by_key[UID, "r"], "agent_lost")
+
+
+def test_a_partial_goes_when_daemons_ran_for_its_age(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """P6. Retention is the one rule that reads a wall clock."""
+    """P6. Age is running time, over restarts and kills; a daemon that is off adds nothing."""
 
     async def main() -> None:
-        home = Home(tmp_path)
+        home = Home(tmp_path, retention_seconds=str(4 * LOOK))
         async with living(home) as virtual:
-            with Peer(virtual) as agent:
-                agent.send(START, wire.Token(1, 1, WORDS))
-                await agent.drain("synced")
-            virtual.engine.orphan(virtual.engine.registry.by_key[UID, "r"], "agent_lost")
-            await anyio.sleep(3600)
-            assert home.holds(WORDS)
+            await left_behind(virtual)
+            await anyio.sleep(2.5 * LOOK)
+            await virtual.crash()
+        days[0] += 30.0  # nothing ran meanwhile
+        async with living(home) as virtual:
+            await anyio.sleep(1.5 * LOOK)
             assert await status_of(virtual, "r") == ("crashed", False)
-            days[0] = 6.9
-            await anyio.sleep(3600)
+        async with living(home) as virtual:
+            await anyio.sleep(0.5 * LOOK)
             assert await status_of(virtual, "r") == ("crashed", False)
-            days[0] = 7.1
-            await anyio.sleep(3600)
+            await anyio.sleep(3 * LOOK)
             assert await recovered(virtual, "r") is None
             assert home.holds(WORDS) == []
 
     days = [0.0]
-    clock = SimpleNamespace(
-        time=lambda: time.time() + days[0] * 86400, time_ns=time.time_ns, monotonic=time.monotonic
-    )
-    monkeypatch.setattr(partial_writer, "time", clock)
+    wall_clock(monkeypatch, days)
+    run(main)
+
+
+@pytest.mark.parametrize("days_away", [8.0, -8.0, 3650.0])
+def test_no_step_of_the_clock_makes_a_partial_old(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+    days_away: float,
+) -> None:
+    """Wrong at a start, then put right beneath the daemon: it is said, and a day nothing goes."""
+
+    async def main() -> None:
+        home = Home(tmp_path, retention_seconds=str(4 * LOOK))
+        async with living(home) as virtual:
+            await left_behind(virtual)
+            await anyio.sleep(1.5 * LOOK)
+        days[0] = days_away
+        async with living(home) as virtual:
+            await anyio.sleep(1.5 * LOOK)
+            assert await status_of(virtual, "r") == ("crashed", False)
+            days[0] = 0.0
+            await anyio.sleep(1.5 * LOOK)
+            assert "the wall clock has stepped by" in caplog.text
+            await anyio.sleep(3 * LOOK)
+            assert await status_of(virtual, "r") == ("crashed", False), "within the day"
+
+    days = [0.0]
+    wall_clock(monkeypatch, days)
+    run(main)
+
+
+def test_damaged_ages_begin_anew(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    async def main() -> None:
+        home = Home(tmp_path, retention_seconds=str(4 * LOOK))
+        async with living(home) as virtual:
+            await left_behind(virtual)
+            await anyio.sleep(3.5 * LOOK)
+        ages = home.data / "ages"
+        ages.write_bytes(ages.read_bytes().replace(b"running ", b"running 9"))
+        async with living(home) as virtual:
+            await anyio.sleep(3.5 * LOOK)
+            assert "ages: its checksum does not match" in caplog.text
+            assert await status_of(virtual, "r") == ("crashed", False)
+
     run(main)

@@ -30,7 +30,7 @@ SETTINGS = {
     "flush_bound_ms": ("MS", "age at which an event is written at the latest (3000)"),
     "flush_linger_ms": ("MS", 'how long a flush waits for company: "auto" or milliseconds'),
     "reclaim_seconds": ("S", "how long a released reply may stay on disk (30)"),
-    "retention_seconds": ("S", "how long a reply that is not released stays (604800: 7 days)"),
+    "retention_seconds": ("S", "running time a reply that is not released stays (604800: 7 days)"),
     "release_hold_seconds": ("S", "keep released bytes this long all the same (0)"),
     "metrics": ("HOST:PORT", 'serve Prometheus metrics there; "off", or a port of 127.0.0.1'),
     "backend": ("NAME", "asyncio+uvloop, asyncio or trio"),
@@ -138,7 +138,9 @@ def _parser() -> argparse.ArgumentParser:
         description="Keeps what an AI agent said, whatever dies.",
         epilog="Exit codes: 0 done, 1 cannot (fsck: torn; audit: warn; resume-check: blocked), "
         "2 corrupt, nothing salvaged, or an audit that wants a person, 3 nothing there, proven, "
-        "64 wrong usage, 66 fsck or salvage cannot read DIR, audit cannot ask.",
+        "64 wrong usage, 66 fsck or salvage cannot read DIR, audit cannot ask. run: the program's "
+        "own, 128 and the number of the signal that ended it, 125 there is no daemon, 126 PROGRAM "
+        "cannot be run, 127 it is not there.",
         allow_abbrev=False,
     )
     parser.add_argument("--version", action="store_true", help="print the version and exit")
@@ -147,7 +149,21 @@ def _parser() -> argparse.ArgumentParser:
     def add(name: str, text: str) -> argparse.ArgumentParser:
         return commands.add_parser(name, help=text, description=text, allow_abbrev=False)
 
-    _add_settings(add("serve", "Run the daemon."))
+    serve = add("serve", "Run the daemon.")
+    _add_settings(serve)
+    serve.add_argument(
+        "--until-unused",
+        metavar="FILE",
+        type=_path,
+        help="end when no process holds a lock on FILE and nothing is unreleased (walld run)",
+    )
+
+    run = add("run", "Run a program with a daemon, which is started where none answers.")
+    run.add_argument("--socket", metavar="PATH", type=_path, help=SETTINGS["socket"][1])
+    run.add_argument("--data", metavar="DIR", type=_path, help=SETTINGS["data"][1])
+    run.add_argument(
+        "program", nargs=argparse.REMAINDER, metavar="-- PROGRAM ...", help="with its arguments"
+    )
 
     demo = add("demo", "Stream a reply, kill the agent in the middle, recover what it said.")
     demo.add_argument("--kill-after", metavar="N", type=_seq, help="kill after N events")
@@ -243,7 +259,12 @@ def parse(argv: Sequence[str] | None) -> argparse.Namespace:
             parser.error("recover: give a SESSION, or --stream ID")
         if options.resolve and options.data is not None:
             parser.error("recover: --data only reads; --resolve needs the daemon")
-    asks = options.command not in ("serve", "config")
+    if options.command == "run":
+        if options.program[:1] == ["--"]:
+            del options.program[0]
+        if not options.program:
+            parser.error("run: which program? (walld run -- PROGRAM ...)")
+    asks = options.command not in ("serve", "run", "config")
     if asks and getattr(options, "data", None) and getattr(options, "socket", None):
         parser.error("--socket asks a daemon, --data reads a directory: give one of them")
     return options

@@ -1,4 +1,4 @@
-"""Asking the daemon: one query connection, one question after another.
+"""The command line's connection to a daemon: one query connection, one request at a time.
 
 Owns: finding the socket and the wait. Refuses: meaning; answers are msgpack for the caller.
 
@@ -17,7 +17,9 @@ import socket
 import time
 
 import msgspec
+from walld_client.errors import Unsupported
 from walld_client.link.socket_path import is_private, socket_candidates
+from walld_client.query.requests import is_unknown
 from walld_client.wire import framing
 from walld_client.wire import messages as wire
 
@@ -112,7 +114,7 @@ class Daemon:
         return self._id
 
     def ask(self, request: wire.FromQuery) -> bytes:
-        """The answer's msgpack. Raises Unavailable or Declined."""
+        """The answer's msgpack. Raises Unavailable, Declined or the client's Unsupported."""
         self._deadline = time.monotonic() + self._timeout
         self._say(request)
         chunks = []
@@ -121,6 +123,8 @@ class Daemon:
             if isinstance(message, wire.Error) and message.id in (0, self._id):
                 if message.code == "recovering":
                     raise Unavailable(f"the daemon is still reading its log: {message.message}")
+                if is_unknown(message, int(request.__struct_config__.tag or 0)):
+                    raise Unsupported(type(request).__name__, self.version, message.code)
                 raise Declined(message)
             if isinstance(message, wire.Answer) and message.id == self._id:
                 chunks.append(message.chunk)

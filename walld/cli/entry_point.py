@@ -1,4 +1,4 @@
-"""From a command line to an exit code.
+"""Runs a command: parses the command line, calls its module, turns errors into exit codes.
 
 Owns: which module runs a command, and what an error looks like to a person: one line on stderr.
 Refuses: the grammar (`arguments.py`) and the commands themselves.
@@ -34,6 +34,7 @@ MODULES: Final = {
     "repair-plan": "query.repair_plan",
     "resolve": "query.resolve",
     "resume-check": "query.resume_check",
+    "run": "run_program",
     "salvage": "inspect.salvage",
     "selftest": "selftest.command",
     "serve": "serve",
@@ -60,7 +61,7 @@ def run(argv: Sequence[str] | None) -> int:
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):
             stream.reconfigure(errors="backslashreplace")
-    if sys.stdout is None and options.command != "serve":
+    if sys.stdout is None and options.command not in ("serve", "run"):
         # `recover --resolve >&-` would remove what nobody has seen.
         complain("standard output is closed: nothing can be printed; not run")
         return cannot

@@ -1,4 +1,4 @@
-"""Lines of text for a terminal of some width.
+"""Lays out text as lines for a terminal of a given width.
 
 Owns: wrapping by columns, cutting with a sign of it, colours, what stands left of a branch.
 Refuses: what is said on the lines (`show.py`, `view.py`), printing them.

@@ -1,4 +1,4 @@
-"""How far a long command is, on a terminal.
+"""A progress bar for long commands, on a terminal.
 
 Owns: one line on stderr, drawn over itself and taken away at the end. Refuses: speaking where
 stderr is no terminal, and where the work is small.

@@ -22,9 +22,9 @@ def settings_of(options: argparse.Namespace) -> Settings:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Serves until SIGTERM."""
+    """Serves until SIGTERM, or until nobody uses it."""
     settings = settings_of(options)
     logs.configure(settings.log_format, os.environ)
     from walld.daemon.service import serve
 
-    return serve(settings)
+    return serve(settings, options.until_unused)

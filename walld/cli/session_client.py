@@ -1,4 +1,4 @@
-"""A session's calls and views over this command's one connection.
+"""Calls and views of sessions over the command line's one connection.
 
 Owns: running the client's own steps (`walld_client.steps`) here, another user's where `--uid` names
 one; pages of events; saying that a session's file is damaged. Refuses: the socket (`client.py`),

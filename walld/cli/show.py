@@ -1,4 +1,4 @@
-"""Recovered replies as lines and as JSON.
+"""Prints recovered replies, as lines and as JSON.
 
 Owns: the two forms that `ls` and `recover` share. Refuses: getting replies, projecting them to
 messages (`walld_client.recovered.partial` does, for programs and for us alike).

@@ -1,4 +1,4 @@
-"""What the daemon's tasks want of their event loop, asked of asyncio itself where that runs.
+"""Waiting, waking and the clock of the daemon's tasks, on asyncio, uvloop and trio.
 
 Owns: the time, a bell that one task waits for, whether a socket has something to read and how much,
 and how a thread has the loop call something.

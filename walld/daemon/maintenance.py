@@ -1,4 +1,4 @@
-"""The background: what nobody waits for, one thing at a time.
+"""Background maintenance: partials, checkpoints, compaction and retention, one step at a time.
 
 Owns: the round in which the daemon's background work takes turns, and when the next one begins.
 Refuses: the work itself (`partial_writer.py`: partials; `checkpoints.py`, `turn_watcher.py`:

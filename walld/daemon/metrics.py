@@ -1,4 +1,4 @@
-"""What Prometheus sees: names, help texts, buckets.
+"""Prometheus metrics: names, help texts, buckets.
 
 Owns: the registry and the exposition. Refuses: counting (the engine adds to `Counters`), deciding,
 HTTP (`metrics_http.py`), and session, stream or user ids in labels, ever: labels are closed sets.

@@ -1,4 +1,4 @@
-"""The HTTP server for scrapes: few connections at a time, and little of the daemon's core.
+"""A small HTTP server for Prometheus scrapes, bounded in connections and CPU.
 
 Owns: who is held at the port, and for how long. Refuses: HTTP (the standard library's server), and
 what is answered (prometheus-client's application, of a registry of `metrics.py`).

@@ -1,4 +1,4 @@
-"""What the daemon asks of its own process: room for peers, and that nobody looks inside.
+"""Limits of the daemon's own process: open descriptors, and no core dumps or tracing.
 
 Owns: descriptors, core files, ptrace. Refuses: other processes (`liveness.py`).
 """

@@ -1,4 +1,4 @@
-"""A daemon from its first line to its last: what is started, in which order, and how it ends.
+"""Builds a daemon from its parts, and starts and stops them in order.
 
 Owns: wiring the rooms together, signals, exit codes. Refuses: everything they do.
 
@@ -7,8 +7,8 @@ background, restore, open a new segment, let agents in. Listening comes first, s
 scan: agents' events wait in the kernel, queries wait within their own timeout.
 An end (SIGTERM): stop listening, read what the kernel holds, flush, sync, close.
 
-Exit codes: 0 after SIGTERM; 1 the directory, socket or settings cannot be used; 3 another daemon
-took the directory over.
+Exit codes: 0 after SIGTERM, or unused; 1 the directory, socket or settings cannot be used; 3
+another daemon took the directory over.
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ from walld.daemon import event_loop, process_limits
 from walld.daemon.api.replies import Recovery
 from walld.daemon.api.server import Requests
 from walld.daemon.api.sessions import SessionRequests
+from walld.daemon.idle_exit import IdleExit
 from walld.daemon.maintenance import Background
 from walld.daemon.metrics import Metrics
 from walld.daemon.ops import logs
@@ -352,8 +353,8 @@ def _run(backend: str, main: Callable[[], Awaitable[None]]) -> None:
     anyio.run(main, backend=backend.partition("+")[0], backend_options=options)
 
 
-def serve(settings: Settings) -> int:
-    """Run a daemon. Returns its exit code."""
+def serve(settings: Settings, users_file: str | None = None) -> int:
+    """Run a daemon. Returns its exit code. users_file: it also ends when that is unused."""
     if not __debug__:
         print("walld: asserts guard your data: run without python -O", file=sys.stderr)  # noqa: T201
         return 1
@@ -365,7 +366,7 @@ def serve(settings: Settings) -> int:
     signals = StopSignals()
     notifier = Notifier.from_environment(os.environ, os.getpid())
     try:
-        return _serve(settings, notifier, signals)
+        return _serve(settings, users_file, notifier, signals)
     except ConfigError:
         raise  # wrong usage, for the command line to say
     except (WalldError, OSError) as error:
@@ -388,7 +389,7 @@ def _first(error: BaseException) -> BaseException:
     return _first(error.exceptions[0]) if isinstance(error, BaseExceptionGroup) else error
 
 
-def _serve(settings: Settings, notifier: Notifier, signals: StopSignals) -> int:
+def _serve(settings: Settings, users: str | None, notifier: Notifier, signals: StopSignals) -> int:
     if settings.backend == "trio":
         # Its import looks for libraries with a child process: not once the data directory is open,
         # for a fork on a hung mount hangs (never a fork: P12).
@@ -411,8 +412,10 @@ def _serve(settings: Settings, notifier: Notifier, signals: StopSignals) -> int:
             daemon = Daemon(settings, disk, owner, listeners, notifier, socket_files=files)
             if settings.metrics is not None:
                 daemon.metrics.serve(settings.metrics)
+            unused = IdleExit(users, daemon.door, daemon.connections, daemon.state)
+            daemon.state.users = unused.status
             with event_loop.known():
-                await daemon.run(signals.wait)
+                await daemon.run(partial(unused.stop, signals.wait))
 
         try:
             _run(settings.backend, main)

@@ -1,4 +1,4 @@
-"""What the operator asked for: every setting, its bounds, and where its value came from.
+"""Settings: every option, its bounds, and where its value came from.
 
 Owns: names, defaults, parsing and the order of origins: default < TOML file < WALLD_* < flag.
 Refuses: doing anything with a value, and any I/O but reading the one config file.

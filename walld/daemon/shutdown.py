@@ -1,4 +1,4 @@
-"""From the signal to the end: what is heard of that, and what an end does not wait for.
+"""Shutdown: from the signal to the last sync, and what it does not wait for.
 
 Owns: that serving ends at a stop, and that a data directory which was removed ends it all. Refuses:
 signals (`signals.py`), the end itself (`service.py`).

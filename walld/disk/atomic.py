@@ -1,4 +1,4 @@
-"""Verbs made of verbs: a file replaced as a whole, a directory with its parents.
+"""Compound disk verbs: replace a file as a whole, make a directory with its parents.
 
 Owns: the order of their steps, which is what makes them atomic and durable. Refuses: how a single
 step is done (`real.py`, `simulated.py`): both disks go through these, so a crash between two steps

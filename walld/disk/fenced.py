@@ -1,4 +1,4 @@
-"""A disk that changes nothing for a daemon which is not its directory's owner any more.
+"""A Disk that refuses to write once another daemon owns the directory.
 
 Owns: the look at the epoch before each verb that makes, moves, removes or opens a file to be
 changed. Refuses: what follows (the daemon stops, `daemon/maintenance.py`), and the log's own writes

@@ -1,4 +1,4 @@
-"""One daemon per data directory: the lock, and the epoch that fences a frozen one.
+"""The lock of a data directory, and the epoch that fences a frozen owner.
 
 Owns: the file LOCK: flock for as long as the daemon lives, and when it says which epoch, log and
 batch: who takes the newest segment away, or the oldest, leaves that word.

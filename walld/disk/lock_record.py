@@ -1,4 +1,4 @@
-"""What stands in LOCK, as bytes and as what it means.
+"""The contents of LOCK: bytes and meaning.
 
 Owns: the record (FORMAT.md), what of it is believed, and against what its segments say of
 themselves. Refuses: the file, who writes it and when (`lock.py`).

@@ -1,4 +1,4 @@
-"""What is left after a crash: a kernel's memory and a disk's medium, in memory.
+"""A simulated kernel cache and disk medium: what is left after a crash.
 
 Owns: what is kept of each file and each directory, apart: what a reader sees, and what is on the
 medium; and what a kill, a power cut or rot makes of it. Refuses: the verbs (`simulated.py`), when

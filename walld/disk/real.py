@@ -1,4 +1,4 @@
-"""A data directory on a kernel: the verbs of `base.py`, on Linux.
+"""The disk verbs of `base.py` on Linux.
 
 Owns: how a path becomes a file without leaving the directory, and the flags and modes of what is
 made. Refuses: threads, retries, formats. EINTR is Python's.

@@ -1,4 +1,4 @@
-"""Room kept aside, so that a full disk still takes what must not wait.
+"""Reserved disk space, so that a full disk still takes what must not wait.
 
 Owns: the file `reserve`, 1 MiB in the data directory. Refuses: deciding what its room is for
 (`writer.py`: ends, releases and what lets segments go).

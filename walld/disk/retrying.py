@@ -1,4 +1,4 @@
-"""A disk whose errors are not believed at once: what may pass is tried again.
+"""A Disk that retries errors which may pass.
 
 Owns: which errors may pass, how often a verb is tried, and of which verbs that is sound. Refuses:
 what follows from an error that lasts.

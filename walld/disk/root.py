@@ -1,4 +1,4 @@
-"""The data directory itself: how it is made, and whose it must be.
+"""Makes and checks the data directory: owner, mode, kind.
 
 Owns: making it with its missing parents, whose it is and who else may write there, and how what a
 file server may have is told from a disk of this machine. Refuses: what is in it (`real.py`), who

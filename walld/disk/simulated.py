@@ -1,4 +1,4 @@
-"""A data directory that can crash: the verbs of `base.py` on a `Storage`.
+"""The disk verbs of `base.py` on a simulated medium that can crash.
 
 Owns: each verb's step: counted, traced, perhaps failed or crashed within. Refuses: what a crash
 leaves (`medium.py`), time (who runs a verb awaits its latency).

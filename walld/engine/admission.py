@@ -1,4 +1,4 @@
-"""What keeps a stream from beginning, or from being gone on with.
+"""Decides whether a stream may begin or be continued.
 
 Owns: the checks of a Start and of a Resume, and how much of the memory one user's live streams may
 take. Refuses: what is done about it (`event_handlers.py`), streams that a start finds: those are

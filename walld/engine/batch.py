@@ -1,4 +1,4 @@
-"""What goes into a batch, and a batch on its way to disk.
+"""A batch on its way to disk, and the parts it is made of.
 
 Owns: the facts. Refuses: doing anything with them (`batch_builder.py`).
 """

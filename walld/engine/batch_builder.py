@@ -1,4 +1,4 @@
-"""What waits becomes a batch; a batch's fate becomes watermarks.
+"""Builds batches from what waits, and advances watermarks when they are written and synced.
 
 Owns: the queue of streams with something to write, carried records and tombstones, sealing them
 into one batch at a time, and what `written` and `synced` mean for each stream. Refuses: files,

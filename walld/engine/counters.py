@@ -1,4 +1,4 @@
-"""What the daemon counts, and what it shows of itself: plain numbers.
+"""Counters and gauges of the engine, as plain numbers.
 
 Owns: the counters (`Counters`) and a picture of the moment (`Gauges`). Refuses: Prometheus, clocks,
 decisions. Nothing may be decided by a number kept here: state never lives in a metrics branch.

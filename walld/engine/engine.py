@@ -1,4 +1,4 @@
-"""The decisions, in one place: what is taken, written, synced, released, lost and kept.
+"""The engine's facade: take, write, sync, release, lose and keep.
 
 Owns: the state of every stream and segment. Synchronous, on one thread, `now` is an argument.
 Refuses: sockets, files, threads, clocks: the daemon asks the engine what to do, does it, and says

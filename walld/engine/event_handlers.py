@@ -1,4 +1,4 @@
-"""What an event may do: the slow way in, for everything but a token that follows the last one.
+"""Handles every event but a token that continues its stream (the slow path in).
 
 Owns: the checks on an intact event and its effect on its stream. Refuses: framing and the token
 fast path (`frame_decoder.py`), batches (`batch_builder.py`), I/O.

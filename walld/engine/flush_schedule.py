@@ -1,4 +1,4 @@
-"""When to flush, and when to sync: two limits each, linger and bound.
+"""When a flush and a sync are due: two limits each, linger and bound.
 
 Owns: the deadlines. Refuses: clocks (`now` is an argument, seconds of a monotonic clock), and doing
 anything about it.

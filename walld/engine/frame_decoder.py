@@ -1,4 +1,4 @@
-"""The hot path: bytes of an agent's connection in, folded tokens out.
+"""Decodes frames of an agent's connection and folds tokens (the hot path in).
 
 Owns: cutting frames out of what a read gave, and the fast path for a token that follows the last
 one of its stream, or a run of them. Refuses: sockets, and every other event (`event_handlers.py`).

@@ -1,4 +1,4 @@
-"""What clients attest: they were told that it is synced, and the log does not have it.
+"""Counts events that clients were told are synced and the log does not have.
 
 Owns: the sums, and who lost what, for the log. Refuses: finding it (`Resume` of a reply, a
 receipt of a session).

@@ -1,4 +1,4 @@
-"""Which partials there are, by name alone: the table behind "nothing there" without a disk read.
+"""The index of partials by name: answers "nothing there" without a disk read.
 
 Owns: the names of partial files and, once read or written, their facts. Refuses: files.
 

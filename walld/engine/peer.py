@@ -1,4 +1,4 @@
-"""Who is on the other side: a process, the producer it says it is, and its connections.
+"""Peers: a process, the producer it says it is, and its connections.
 
 Owns: the facts the engine needs of a peer. Refuses: asking the kernel for them
 (`daemon/transport/credentials.py`), sockets.

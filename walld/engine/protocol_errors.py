@@ -1,4 +1,4 @@
-"""Why a frame cannot be taken: what to answer to bytes that are no message of their sender.
+"""Protocol errors: why a frame cannot be taken, and the answer to it.
 
 Owns: the error codes of `clients/PROTOCOL.md` and the one choice between refusing an event and
 closing a connection. Refuses: I/O, framing (`wire/framing.py`), events that decode but break a rule
@@ -22,6 +22,8 @@ from typing import Final
 import msgspec
 from walld_client.wire import messages as wire
 from walld_client.wire.framing import PROTOCOL_VERSION
+
+from walld import __version__
 
 __all__ = [
     "CLOSING_CODES",
@@ -125,13 +127,16 @@ _LOG_BYTES: Final = 16
 # newer client loses one event or one request to an older daemon and not its connection.
 _EVENT_TAGS: Final = frozenset({*range(2, 17), *range(19, 32)})
 """[tag, stream, seq, ...]"""
-_REQUEST_TAGS: Final = frozenset(range(48, 64))
+_REQUEST_TAGS: Final = frozenset({*range(48, 64), *range(80, 128)})
 """[tag, id, ...]"""
 
 _MESSAGES: Final = {
     role: {message.__struct_config__.tag: message for message in union.__args__}
     for role, union in (("agent", wire.FromAgent), ("query", wire.FromQuery))
 }
+
+_REQUESTS: Final = f"a request of tag 48 to {max(_MESSAGES['query'])}"
+"""By its first words a client knows that the tag is unknown, so they stay as they are."""
 
 
 def explain(body: bytes, error: Exception, role: str = "agent") -> wire.Refused | wire.Error:
@@ -148,8 +153,10 @@ def explain(body: bytes, error: Exception, role: str = "agent") -> wire.Refused 
         got, limit = _reason(tag, error), _layout(role, tag, "an event of tag 2 to 16")
         return wire.Refused(integers[1], integers[2], "malformed_event", got, limit)
     if role == "query" and tag in _REQUEST_TAGS and len(integers) >= 2 and integers[1] > 0:
-        got, limit = _reason(tag, error), _layout(role, tag, "a request of tag 48 to 53")
+        got, limit = _reason(tag, error), _layout(role, tag, _REQUESTS)
         message = "this request cannot be read"
+        if limit is _REQUESTS:
+            message = f"walld {__version__} does not know this request: update it, or ask another"
         return wire.Error("bad_request", message, got, limit, id=integers[1])
     got = _reason(tag, error) if integers else f"{len(body)} bytes: {_plain(error)}"
     limit = _layout(role, tag, "a msgpack array that starts with the tag of a message")

@@ -1,4 +1,4 @@
-"""Which streams there are, by every name they go by.
+"""The registry of streams, by every name they go by.
 
 Owns: the tables by stream number, by (uid, stream_id), by (uid, session_id), and the producers.
 Refuses: what an event may do (`event_handlers.py`), disk.

@@ -1,4 +1,4 @@
-"""Replies that somebody else than their producers has let go of.
+"""Streams that were resolved or deleted while their producers live.
 
 Owns: what is needed to go on with one of them: it was resolved, or its session deleted, while its
 producer lives (one taken for gone, say) and may speak on. Refuses: its tombstone (`engine.py`),

@@ -1,4 +1,4 @@
-"""Clients that come back: what each still holds of a stream, and was told of it (Resume).
+"""Resume: what a returning client still holds of each stream.
 
 Owns: what becomes of such a stream: gone on with in the log or behind its partial, begun anew,
 done with; and what its producer was told and nobody has. Refuses: what keeps a stream from

@@ -1,4 +1,4 @@
-"""Which batch stands in which segment, and how much of each segment is still of use.
+"""Where each batch lies, and how many bytes of each segment are live.
 
 Owns: batch_no -> (segment, file offset), the size and the live bytes of each segment, and the rule
 for unlinking. Refuses: files (`wal/segment_files.py`), streams.

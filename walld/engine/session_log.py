@@ -1,4 +1,4 @@
-"""Sessions that are open: what is appended to them, and how far it is on its way to its file.
+"""The log of open sessions: appends, pending lines, checkpoints.
 
 Owns: taking an entry in, its line made in the same step; the lines that are not
 checkpointed; whose turns are open. Refuses: files and opening

@@ -1,4 +1,4 @@
-"""One stream in memory: who it is, how far it got, what waits to be written, where the rest lies.
+"""One stream in memory: identity, watermarks, queued items, index of records.
 
 Owns: the folding of consecutive tokens into runs, and the index of a stream's records. Refuses:
 which stream may do what (`event_handlers.py`), when to flush (`flush_schedule.py`), bytes on disk

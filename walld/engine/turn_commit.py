@@ -1,4 +1,4 @@
-"""Released replies of turns: they go once their messages are in the session.
+"""Commits released replies of turns once their messages are in the session.
 
 Owns: which replies wait for that, their end, and the drains behind such a release. Refuses: making
 messages of them (`daemon/session_store/turn_watcher.py`), entries (`session_log.py`).

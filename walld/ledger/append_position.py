@@ -1,4 +1,4 @@
-"""Where in a session's file lines belong: behind those before them, over what a crash left of them.
+"""Where in a session's file the next lines go, over what a crash left.
 
 Owns: the decision, which reads and changes nothing, and so what a file begins and ends with.
 Refuses: carrying it out (`store.py`).

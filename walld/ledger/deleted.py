@@ -1,4 +1,4 @@
-"""Which sessions were deleted, the newest: whoever was told of one is not told that it is lost.
+"""Remembers deleted sessions, so that clients are not told that they are lost.
 
 Owns: the file sessions/.deleted (FORMAT.md), a count of all deletes, of the last thousand the
 session's name, hashed, and how far the last thousand replies were that went with one. Refuses: the

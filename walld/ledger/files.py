@@ -1,4 +1,4 @@
-"""Verbs of a disk put together for files that are too long to hold in memory, and for quarantine.
+"""Reads and copies files that are too long for memory, and their quarantine.
 
 Owns: the order of the steps, which is what makes them atomic and durable. Refuses: what the files
 hold, and when any of it is done.

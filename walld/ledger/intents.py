@@ -1,4 +1,4 @@
-"""What was begun with a session and must not stay half done: its delete, or the fork it is made by.
+"""Intent notes: deletes and forks that must not stay half done.
 
 Owns: the notes sessions/.<uid>+<session>.<what> (FORMAT.md). A note is durable before
 the first step, and goes, durably, behind the last; a start finishes what has one. Refuses: the

@@ -1,4 +1,4 @@
-"""The line of an event: one JSON object, made once, the same bytes in the log and in the file.
+"""The line of an event: one JSON object, the same bytes in the log and in the file.
 
 Owns: its bytes (FORMAT.md, "Session"), and whether a line is whole. Refuses: what an event means,
 files (`scan.py`, `store.py`), clocks.

@@ -1,4 +1,4 @@
-"""Whole lines in a session's file, found from the front, from behind, and by seq.
+"""Finds whole lines in a session's file: from the front, from the end, by seq.
 
 Owns: which bytes of a file are lines, wherever they stand. Refuses: which of them are the session's
 (`out_of_order_lines.py`), and what is wrong between two (`scan.py`); what a line says (`line.py`).

@@ -1,4 +1,4 @@
-"""Which sessions there are below a data directory, without reading them.
+"""Lists the sessions below a data directory without reading them.
 
 Owns: the tree of directories, and whose each is. Refuses: what is between a first and a last line.
 

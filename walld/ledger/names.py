@@ -1,4 +1,4 @@
-"""Where the files of a session are: the tree sessions/<uid>/<session>/.
+"""The names of a session's files: the tree sessions/<uid>/<session>/.
 
 Owns: the names. Refuses: touching a file, what the files hold.
 """

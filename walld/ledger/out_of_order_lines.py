@@ -1,4 +1,4 @@
-"""Which lines of a session's file stand where they belong.
+"""Finds lines of a session's file that are out of order.
 
 Owns: telling a line that stands too early, or that was there before, from one that is given out.
 Refuses: finding whole lines (`line_scan.py`), and what is missing between two (`scan.py`).

@@ -1,4 +1,4 @@
-"""Lines of a session that only the log has: which of them count, after a crash.
+"""Lines of a session that only the log has: which of them count after a crash.
 
 Owns: the lines of several streams brought into one row, and what becomes of a hole in it. Pure.
 Refuses: reading them, a hole in the file itself (`scan.py`).

@@ -1,4 +1,4 @@
-"""Repair of a session's file: what is damaged goes to quarantine, and what it cost is written down.
+"""Repairs a session's file: damage to quarantine, its cost noted.
 
 Owns: the file `repaired` beside the events, a JSON line for each break that is known. Refuses:
 inventing what is gone: its seqs stay missing, and whoever wants to know reads it there.

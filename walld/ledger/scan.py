@@ -1,4 +1,4 @@
-"""Reading a session's file: its lines in order, where it ends, and what is missing between.
+"""Reads a session's file in order, with its breaks and its end.
 
 Owns: where a reading begins without reading all before it, and the verdict on what lies between two
 lines. Refuses: finding whole lines (`line_scan.py`), writing (`store.py`), what a line says

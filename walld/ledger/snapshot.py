@@ -1,4 +1,4 @@
-"""What a session's events come to, kept beside them so that a reader need not fold them all again.
+"""Snapshots: a session's fold on disk, so that a reader need not fold all events.
 
 Owns: the file `snapshot`: a base and the increments behind it (FORMAT.md, "Snapshot"). Refuses:
 what the bytes mean (`sessions/`), when one is due.

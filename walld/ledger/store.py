@@ -1,4 +1,4 @@
-"""Sessions on disk: one file of lines each, which grows by checkpoints and never changes.
+"""Files of sessions: append-only lines, grown by checkpoints.
 
 Owns: sessions/<uid>/<session>/events.jsonl: appending, its torn end, a new file after a failed
 sync, reading, listing, deleting. Refuses: what the lines mean (`sessions/`), when a checkpoint is

@@ -1,4 +1,4 @@
-"""What a crash left unfinished below sessions/ goes, and all names that are left are durable.
+"""Sweeps up what a crash left unfinished below sessions/.
 
 Owns: that, a session at a time. Refuses: what is in the files. Only for the owner of the data
 directory.

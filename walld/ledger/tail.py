@@ -1,4 +1,4 @@
-"""What stands behind the last whole line of a session's file: an unfinished write, or damage.
+"""Judges what follows the last whole line of a session's file: unfinished write or damage.
 
 Owns: the verdict, and which seqs it cost. Refuses: lines between others (`scan.py`), what the log
 still holds of a session (the caller asks only where it holds nothing), snapshots.

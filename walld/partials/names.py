@@ -1,4 +1,4 @@
-"""Whose a partial is: what its header and its items say against the names it stands under.
+"""Checks whose a partial is: header and items against its file name.
 
 Owns: that check, and the name it gets in quarantine/. Refuses: files (`store.py`), what else the
 items mean (`replies/`).

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from walld_client.paths import path_name
 
+from walld.partials.ages import read_ages, write_ages
 from walld.partials.file import (
     Partial,
     PartialFacts,
@@ -33,6 +34,7 @@ from walld.wal.records import decode_items
 
 if TYPE_CHECKING:
     from walld.disk.base import Disk
+    from walld.partials.ages import Ages
     from walld.wal.records import Item
 
 __all__ = ["PARTIALS_DIR", "PartialStore", "Stray", "path_of"]
@@ -65,6 +67,14 @@ class PartialStore:
         content = pack_partial(uid, facts, body, place_of(session_name, stream_name))
         self._disk.make_dir(path.rpartition("/")[0])
         self._disk.replace(path, content)
+
+    def read_ages(self) -> Ages:
+        """OSError, FormatError where they cannot be read."""
+        return read_ages(self._disk)
+
+    def write_ages(self, ages: bytes) -> None:
+        """As `Ages.encode` made them."""
+        write_ages(self._disk, ages)
 
     def read(self, uid: int, session_id: str, stream_id: str) -> Partial:
         """A partial by its ids. FileNotFoundError where there is none; FormatError if damaged,

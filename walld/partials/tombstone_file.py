@@ -1,4 +1,4 @@
-"""Which streams are done with, written down for partials that could not be read.
+"""The file of finished streams, kept while partials cannot be read.
 
 Owns: the file partials/.gone (FORMAT.md), when it is written and when it goes.
 

@@ -1,4 +1,4 @@
-"""Taking the data directory: whose log it is, before anything of it is read.
+"""Takes ownership of a data directory before anything of it is read.
 
 Owns: what a new owner is told of the log by its segments. Refuses: the lock (`disk/lock.py`),
 reading the log (`startup_recovery.py`).
@@ -17,7 +17,7 @@ from walld.disk.lock import Owner
 from walld.disk.lock_record import EPOCH_MAX
 from walld.disk.reserve import Reserve
 from walld.recovery.quarantine import log_may_be_gone, note_gone
-from walld.wal.headers import good_headers
+from walld.wal.headers import check_versions, good_headers
 from walld.wal.layout import QUARANTINE_DIR, WAL_DIR
 from walld.wal.log_identity import proven_uuid
 from walld.wal.log_scan import list_segments
@@ -36,9 +36,10 @@ def own(data: str, disk: Disk) -> Owner:
     That another log was here is noted first; where that cannot be, LOCK goes on naming it: OSError.
     Where LOCK is lost with all segments it says from then on that there was one.
     The epoch goes beyond all there were, LOCK and the newest headers lost or not: no daemon begins
-    a segment with an id below its own.
+    a segment with an id below its own. NewerVersion: nothing was changed there.
     """
     ids = list_segments(disk)
+    check_versions(disk, ids)
     headers = list(good_headers(disk, ids))
     known = [header.log_uuid for header in headers]
     if headers:

@@ -1,4 +1,4 @@
-"""The pieces of a reply that a start finds under several numbers, or beside a partial.
+"""Merges a reply that a start finds under several stream numbers.
 
 Owns: which pieces are done with, and what is made of those that are there.
 Refuses: reading the log (`startup_recovery.py`), what a stream of the engine is

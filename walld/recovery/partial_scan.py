@@ -1,4 +1,4 @@
-"""The partials that a start finds, and what it does about those that it cannot use.
+"""Scans partials at a start and sets aside those that cannot be used.
 
 Owns: reading every header, setting aside what is no partial of its place, and the word on what
 could not be read. Refuses: the files (`partials/store.py`), bodies, but for two of one number, for

@@ -1,4 +1,4 @@
-"""Which sessions may have lines in what cannot be read of the log.
+"""Which sessions may have lines in unreadable parts of the log.
 
 Owns: what of the log is lost or unread, how many lines it may hold, and which sessions it says
 nothing about. Refuses: what is damage (`wal/verdict.py`), what a session answers meanwhile

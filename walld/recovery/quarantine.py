@@ -1,4 +1,4 @@
-"""What a start does about damage: the bytes are kept, and what they cost is said.
+"""Quarantine: copies damaged bytes aside and reports what they cost.
 
 Owns: copies and notes in quarantine/, how long they speak against "nothing there" (P11), and which
 seqs of which stream damage to synced batches has cost.

@@ -1,4 +1,4 @@
-"""What start-up does to storage: scan, judge, and give the engine back what it had.
+"""Recovers storage at a start: scan, judge, and hand the result to the engine.
 
 Owns: the order of a start (ARCHITECTURE.md, "A start") and the index built from a scan. Refuses:
 what is done about damage (`quarantine.py`), what streams say of themselves (`stream_heads.py`),

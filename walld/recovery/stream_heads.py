@@ -1,4 +1,4 @@
-"""What the streams of a log say of themselves, and the records that nobody can ask for.
+"""Begin, Move and End of the streams of a log, and records without a beginning.
 
 Owns: reading the bodies that a start needs, out of segments that were scanned. Refuses: scanning
 (`wal/scan.py`), the order of a start (`startup_recovery.py`).

@@ -1,4 +1,4 @@
-"""What a killed daemon wrote and did not sync becomes durable, before anything is built on it.
+"""Syncs what a killed daemon wrote and did not sync, before anything builds on it.
 
 Owns: writing the end of a log once more. Refuses: judging it (`wal/verdict.py`), what to do where
 it fails (`compaction.py`).

@@ -1,4 +1,4 @@
-"""Items of one stream to the reply they tell.
+"""Folds the items of a stream into a reply.
 
 Owns: what each event does to a reply. Refuses: files, clocks, liveness (arguments say), whether
 the reply is whole (`verdict.py`), what counts as seen already (`merge.py`).

@@ -1,4 +1,4 @@
-"""A reply that stands under several stream numbers, as one.
+"""Joins the fragments of a reply that stand under several stream numbers.
 
 Owns: which streams are one reply, which of them are done with since it ended under a later number,
 and its parts' items counted from one Begin. Refuses: files, and what is done about a part that

@@ -1,4 +1,4 @@
-"""Items of one stream put in order, and neighbouring runs made one.
+"""Orders the items of a stream and joins neighbouring runs.
 
 Owns: what counts as seen already (by seq alone, also inside a run), and how runs join. Refuses:
 what the items mean (`fold.py`), files, clocks.

@@ -1,4 +1,4 @@
-"""One segment of a reply while it grows.
+"""Builds one segment of a reply from its items.
 
 Owns: how a segment's parts become one `RecoveredSegment`. Refuses: which event touches which
 segment (`fold.py`).

@@ -1,4 +1,4 @@
-"""Does this text end where a reply ends? Judged by its characters alone.
+"""Judges by its characters whether a text ends where a reply ends.
 
 Owns: open code fences, and the last line and last character of a text in any script. Refuses:
 evidence other than text (`verdict.py`).

@@ -1,4 +1,4 @@
-"""Is this reply whole, and if not, what says so?
+"""The verdict on a reply: whole or partial, and why.
 
 Owns: the order of the evidence and the closed set of reasons. Refuses: how a text ends
 (`text_end.py`), where the evidence comes from (`fold.py`).

@@ -1,4 +1,4 @@
-"""Records to a batch: the bytes of one write(2).
+"""Encodes records into a batch: the bytes of one write(2).
 
 Owns: how a batch is put together and stamped with its place. Refuses: files, and when to flush.
 

@@ -1,4 +1,4 @@
-"""Headers of a log's segments: which log it is, and how far what each owner wrote counts.
+"""Reads the headers of a log's segments: which log, and what each owner's epoch counts.
 
 Owns: reading them, and up to which number the batches of an owner count. Refuses: what stands
 behind them (`scan.py`), who is owner (`disk/lock.py`).
@@ -15,11 +15,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from walld.errors import NewerVersion
 from walld.wal.layout import (
     BATCH_NO_MAX,
     SEGMENT_HEADER_BYTES,
+    SEGMENT_VERSION,
     WAL_DIR,
     segment_name,
+    segment_version,
     unpack_segment_header,
 )
 
@@ -29,7 +32,7 @@ if TYPE_CHECKING:
     from walld.disk.base import Disk
     from walld.wal.layout import SegmentHeader
 
-__all__ = ["counted", "good_headers"]
+__all__ = ["check_versions", "counted", "good_headers"]
 
 
 def good_headers(disk: Disk, ids: list[int]) -> Iterator[SegmentHeader]:
@@ -47,6 +50,27 @@ def good_headers(disk: Disk, ids: list[int]) -> Iterator[SegmentHeader]:
             file.close()
         if header is not None and header.segment_id == segment_id:
             yield header
+
+
+def check_versions(disk: Disk, ids: list[int]) -> None:
+    """NewerVersion where a segment is whole and of a later walld: who went on without what stands
+    in it would count as lost what that walld still has.
+    """
+    for segment_id in ids:
+        path = f"{WAL_DIR}/{segment_name(segment_id)}"
+        try:
+            file = disk.open(path)
+        except OSError:
+            continue  # what cannot be read is judged by who reads the log
+        try:
+            version = segment_version(file.read_at(SEGMENT_HEADER_BYTES, 0))
+        except OSError:
+            continue
+        finally:
+            file.close()
+        if version is not None and version > SEGMENT_VERSION:
+            text = f"a segment of version {version}, this walld reads {SEGMENT_VERSION}"
+            raise NewerVersion(f"{path}: {text}: run the one that wrote it, or move it away")
 
 
 def counted(headers: Iterable[SegmentHeader]) -> dict[int, int]:

@@ -1,4 +1,4 @@
-"""From a scan's batches to each stream's records, at the speed of memory.
+"""Builds each stream's record index from scanned batches.
 
 Owns: collecting directory entries by stream, and putting carried records in their place. Refuses:
 files, bodies, and what a stream means. Pure.

@@ -1,4 +1,4 @@
-"""Which log a segment is of, where neither LOCK nor any segment's header can be believed.
+"""Decides which log a segment belongs to when LOCK and headers are damaged.
 
 Owns: that proof, and whether any segment of a log is there. Refuses: headers that verify
 (`scan.py`), what is in the batches.

@@ -1,4 +1,4 @@
-"""A log read back: all its segments, oldest first.
+"""Scans a log: all its segments, oldest first.
 
 Owns: which segments there are, and which of their batches count: the first copy of each, and none
 that was written too late (`headers.py`). Refuses: what is in a segment (`scan.py`), what a hole

@@ -1,4 +1,4 @@
-"""What a hole in the log cost, by stream and seq.
+"""Computes what a hole in the log cost, by stream and seq.
 
 Owns: which seqs of each stream stand in good batches, and between which batches others are missing.
 Refuses: files, bodies, and what a hole means (`verdict.py`). Pure.

@@ -1,4 +1,4 @@
-"""Records of a batch that does not verify: those of its bodies that do.
+"""Recovers the sound records of a batch that fails its checksum.
 
 Owns: reading a batch whose header is good and whose payload is not, record by record. Refuses:
 believing anything of it but a body that carries its own good CRC; files, beyond one read.

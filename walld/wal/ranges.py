@@ -1,4 +1,4 @@
-"""Sets of numbers (of batches, streams, seqs), kept as ranges: there are millions, and few gaps.
+"""Sets of numbers (batches, streams, seqs) as ranges.
 
 Owns: joining, subtracting and cutting of such sets. Refuses: what a gap means (`verdict.py`).
 

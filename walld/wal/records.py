@@ -1,4 +1,4 @@
-"""What stands in a record: the items of one stream, as msgpack.
+"""Encodes and decodes records: the items of one stream, as msgpack.
 
 Owns: the item types and their bytes, and the check of a body (FORMAT.md, "Items"). Refuses:
 framing, files, meaning.

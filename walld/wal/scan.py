@@ -1,4 +1,4 @@
-"""A segment read back: good batches, and holes where none could be read.
+"""Scans a segment: good batches, and holes between them.
 
 Owns: walking a segment, and the checks before a byte is believed. Refuses: which segments there are
 (`log_scan.py`), what a hole means (`verdict.py`), what stands in a record (`records.py`), writing.

@@ -1,4 +1,4 @@
-"""What a scan found in a segment: its good batches, and the holes between them. Facts, no verdict.
+"""The report of a segment scan: good batches and holes, without a verdict.
 
 Owns: their form. Refuses: finding them (`scan.py`), what they mean (`verdict.py`).
 """

@@ -1,4 +1,4 @@
-"""Segment files: the jobs that threads do for the daemon.
+"""File operations on segments, run in the daemon's threads.
 
 Owns: creating, writing, syncing, reading and unlinking segments through a Disk. Refuses: deciding
 any of it, watermarks, other threads' business.

@@ -1,4 +1,4 @@
-"""Segments that could not be read: they are waited for, and what becomes of them is no secret.
+"""Segments that cannot be read: how long a start waits, and what is said of them.
 
 Owns: which segments earlier starts could not read, whether one that can be read by now is whole,
 and how far the headers of a segment tell it went. Refuses: files, which numbers are missing

@@ -1,4 +1,4 @@
-"""What a scan found, judged: torn is expected, corrupt is not (FORMAT.md, "Verdicts").
+"""The verdict on a scan: torn is expected, corrupt is not (FORMAT.md, "Verdicts").
 
 Owns: the rule that tells torn from corrupt. Refuses: the facts (`scan_report.py`, `scan.py`),
 files, and what is done about it (renaming, quarantine, reports are the daemon's).

@@ -5,6 +5,7 @@
  *     +-- Unavailable    walld cannot answer now: no daemon, no answer in time, still recovering
  *     |   +-- NotDurable   a submit of which nobody knows yet whether it survives
  *     +-- Refused        walld understood and says no (code, got, limit)
+ *         +-- Unsupported  it is of a build that does not know what was asked (verb, version)
  *
  * Sending throws none: it never throws for the daemon's sake. Misuse is TypeError or RangeError.
  */
@@ -64,5 +65,21 @@ export class Refused extends WalldError {
     this.code = code;
     this.got = got;
     this.limit = limit;
+  }
+}
+
+/**
+ * The daemon is of a build that does not know what was asked, and nothing was done. `verb` is the request, and the
+ * view where it is Project; `version` is that of the daemon.
+ */
+export class Unsupported extends Refused {
+  override name = "Unsupported";
+  readonly verb: string;
+  readonly version: string;
+
+  constructor(verb: string, version: string, code = "bad_request", got = "", limit = "") {
+    super(code, got, limit, `walld ${version} does not know ${verb}: update the older of client and daemon`);
+    this.verb = verb;
+    this.version = version;
   }
 }

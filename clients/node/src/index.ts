@@ -3,7 +3,7 @@
 export { Client, connect } from "./client.ts";
 export type { ConnectOptions, Stats } from "./client.ts";
 export type { Redact } from "./encoding/redact.ts";
-export { NotDurable, Refused, Unavailable, WalldError } from "./errors.ts";
+export { NotDurable, Refused, Unavailable, Unsupported, WalldError } from "./errors.ts";
 export type { Level } from "./link/durability.ts";
 export { PartialReply } from "./recovered/partialReply.ts";
 export type { Format, PlainMessage, ReplyError } from "./recovered/partialReply.ts";

@@ -34,6 +34,7 @@ function run(cwd: string, command: string, ...args: string[]): string {
 const BARE = `
 import { connect, type Level, type PartialReply } from "walld-client";
 export { walldMiddleware, walldSseSink } from "walld-client/ai";
+export { startDaemon } from "walld-client/testing";
 const level: Level = "synced";
 export async function main(): Promise<PartialReply | null> {
   await using client = connect();

@@ -13,7 +13,7 @@ Owns: the public names and nothing else.
 from __future__ import annotations
 
 from walld_client.client import Client, check, connect
-from walld_client.errors import NotDurable, Refused, Unavailable, WalldError
+from walld_client.errors import NotDurable, Refused, Unavailable, Unsupported, WalldError
 from walld_client.recovered.partial import Gap, PartialReply, ReplyError, Segment
 from walld_client.reply.reply import Reply
 from walld_client.session.audit import AuditedTurn, Finding, RepairStep, Report
@@ -45,6 +45,7 @@ __all__ = [
     "Stats",
     "Turn",
     "Unavailable",
+    "Unsupported",
     "WalldError",
     "__version__",
     "check",

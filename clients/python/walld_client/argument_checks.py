@@ -1,4 +1,4 @@
-"""Checks of what a program gives, before anything of it is sent.
+"""Checks arguments of public calls before anything is sent.
 
 Owns: the kinds that the signatures of a session's calls are declared in, and the errors that name
 the argument, what it got and what it takes. Refuses: what an entry may hold (the daemon says).

@@ -1,4 +1,4 @@
-"""A program's way to walld: open replies, and ask what was left of them.
+"""The blocking client: open replies, and ask what was left of them.
 
 Owns: `connect`, the environment variables, requests and what they mean without a daemon. Refuses:
 moving bytes (`link.py` for events, `query.py` for requests).

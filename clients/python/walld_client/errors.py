@@ -1,16 +1,17 @@
-"""What a request can raise, as types.
+"""The errors that requests raise.
 
     WalldError
     +-- Unavailable   walld cannot answer now: no daemon, no answer in time, still recovering
     |   +-- NotDurable   a submit of which nobody knows yet whether it survives
     +-- Refused       walld understood and says no (code, got, limit)
+        +-- Unsupported   it is of a build that does not know what was asked (verb, version)
 
 Sending raises neither: it never raises for the daemon's sake. Misuse is ValueError or TypeError.
 """
 
 from __future__ import annotations
 
-__all__ = ["NotDurable", "Refused", "Unavailable", "WalldError"]
+__all__ = ["NotDurable", "Refused", "Unavailable", "Unsupported", "WalldError"]
 
 
 class WalldError(Exception):
@@ -62,3 +63,18 @@ class Refused(WalldError):
         self.code = code
         self.got = got
         self.limit = limit
+
+
+class Unsupported(Refused):
+    """The daemon is of a build that does not know what was asked; nothing was done.
+
+    verb: the request, and the view where it is Project. version: of that daemon.
+    """
+
+    def __init__(
+        self, verb: str, version: str, code: str = "bad_request", got: str = "", limit: str = ""
+    ) -> None:
+        text = f"walld {version} does not know {verb}: update the older of client and daemon"
+        super().__init__(code, got, limit, text)
+        self.verb = verb
+        self.version = version

@@ -1,4 +1,4 @@
-"""Checks of ids, and a new one where the application gives none.
+"""Checks ids and makes new ones.
 
 Owns: what an id may be. Refuses: paths (`paths.py`), meaning.
 

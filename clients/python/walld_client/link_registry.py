@@ -1,4 +1,4 @@
-"""The links of this process: one a socket, however often a program connects.
+"""The links of this process: one a socket, shared by all clients.
 
 Owns: which client uses which link, and the flush when the interpreter ends. Refuses: the links'
 insides.

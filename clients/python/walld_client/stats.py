@@ -1,4 +1,4 @@
-"""How a link is: in numbers for programs, in a sentence for people.
+"""Statistics of a link: numbers for programs, a sentence for people.
 
 Owns: what is counted and how it is said. Refuses: changing anything; `sentence` only knocks at the
 socket and asks to be let in, where no daemon has welcomed this process yet.

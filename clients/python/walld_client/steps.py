@@ -1,4 +1,4 @@
-"""A call that takes several requests, written once for both colours.
+"""Calls that take several requests, written once for blocking and asyncio clients.
 
 Owns: `Steps`, a generator that yields what it wants asked or done and gets the answers, and its
 blocking runner. Refuses: sockets (`query.py`), and what is asked (`session_steps.py`).

@@ -178,7 +178,7 @@ def test_a_loss_in_the_middle_is_said_to_who_comes_back(
     assert reply is not None
     assert [(gap.first_seq, gap.last_seq, gap.verdict) for gap in reply.gaps] == [(3, 3, "corrupt")]
     daemon.logged("stream 1: lost to damage of synced bytes: seqs 3 to 3")
-    until(lambda: "stream r, seqs 3 to 3" in daemon.log_text(), "said")
+    daemon.logged("stream r, seqs 3 to 3")
     daemon.restart()  # said once
     agent.do("reply.token('six'); reply.drain(10, level='synced')")
     assert daemon.status()["lost_acked"] == 0
@@ -371,8 +371,8 @@ def test_damage_that_a_running_daemon_meets_is_counted_once(
     until(lambda: daemon.status()["partials"] == 1, "kept")
     assert daemon.orphan("r").gaps[0].last_seq == 7
     assert daemon.metrics()["walld_lost_acked_total"] == 3
-    until(lambda: "lost_acked: uid" in daemon.log_text(), "said")
-    assert daemon.log_text().count("stream r, seqs 5 to 7") == 1
+    daemon.logged("lost_acked: uid")
+    assert daemon.logged("stream r, seqs 5 to 7").count("stream r, seqs 5 to 7") == 1
 
 
 def test_damage_that_is_met_when_a_record_is_carried_is_counted(

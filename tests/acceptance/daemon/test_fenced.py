@@ -40,7 +40,6 @@ def _daemon(home: Path) -> Iterator[Daemon]:
         if daemon.process.poll() is None:
             daemon.process.kill()
             daemon.process.wait()
-        daemon._log.close()
 
 
 def _raise_epoch(home: Path) -> bytes:
@@ -89,7 +88,7 @@ def test_one_that_thaws_with_work_to_do_changes_no_file_and_stops(tmp_path: Path
         daemon.process.send_signal(signal.SIGCONT)
         assert daemon.process.wait(PATIENCE_SECONDS) == 3
         assert files() == before
-        assert "fenced: another daemon owns" in (tmp_path / "log").read_text()
+        daemon.logged("fenced: another daemon owns")
 
 
 def test_one_that_is_still_starting_stops_too(tmp_path: Path) -> None:

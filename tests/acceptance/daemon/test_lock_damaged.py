@@ -54,7 +54,7 @@ def test_a_damaged_lock_ends_nobody(tmp_path: Path, how: str) -> None:
             peer.send(wire.Token(1, 2, b"two"))
             peer.drain(2, "synced")
             assert lock.read_bytes() == whole or os.major(lock.stat().st_dev) == 0
-        assert "was damaged beneath this daemon" in (tmp_path / "log").read_text()
+        daemon.logged("was damaged beneath this daemon")
     finally:
         daemon.stop()  # in order: 0
     again = Daemon(tmp_path)

@@ -18,6 +18,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
+import fork_server
 import pytest
 import walld_client
 from daemon_process import DaemonProcess, environment, until
@@ -272,11 +273,8 @@ def test_a_delete_beside_the_resolves_of_its_replies(daemon: DaemonProcess) -> N
 
     for at in range(10):
         names = [f"{at}-{one}" for one in range(6)]
-        agent = subprocess.run(
-            [sys.executable, "-c", _LEAVES, daemon.socket_path, f"s{at}", *names],
-            env=environment(), check=True,
-        )  # fmt: skip
-        assert agent.returncode == 0
+        command = [sys.executable, "-c", _LEAVES, daemon.socket_path, f"s{at}", *names]
+        fork_server.run(command, environment()).check_returncode()
         until(lambda: len(daemon.partials()) == 6, "partials")
         deleting = threading.Thread(target=delete, args=(f"s{at}",))
         deleting.start()
@@ -326,7 +324,7 @@ def test_what_another_process_deleted_is_no_loss_to_the_next_daemon(
     reply.token(", and more")
     assert reply.drain(level="synced")
     command = [sys.executable, "-c", _DELETES, daemon.socket_path, "s"]
-    assert subprocess.run(command, env=environment(), check=True).returncode == 0
+    fork_server.run(command, environment()).check_returncode()
     for at in range(2):
         daemon.restart()
         assert agent.reply("t").drain(level="synced")
@@ -339,7 +337,7 @@ def test_what_another_process_deleted_is_no_loss_to_the_next_daemon(
     daemon.start()
     assert agent.reply("t").drain(level="synced")
     said = f"lost_acked: uid {os.getuid()}, stream {reply.stream_id}, seqs 3 to 3\n"
-    until(lambda: said in daemon.log_text(), "what it said behind that is one")
+    daemon.logged(said)
     agent.close()
 
 

@@ -113,7 +113,7 @@ def test_a_segment_stays_where_lock_alone_finds_no_room(
     agent.kill()
     living.do("r.end(); assert client.close()")
     living.kill()
-    until(lambda: "No space left" in daemon.log_text(), "a LOCK that finds no room")
+    daemon.logged("No space left")
     until(lambda: daemon.status()["state"] == "degraded", "a word about it")
     daemon.kill()
     assert daemon.cli("fsck", str(daemon.data)).returncode < 2

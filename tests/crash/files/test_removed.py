@@ -37,7 +37,7 @@ def test_a_daemon_whose_directory_is_gone_ends_and_says_so(
     agent.do(BEGIN)
     until(lambda: gone(daemon), "a directory that is gone")
     assert daemon.terminate() == 1
-    assert f"{daemon.data} was removed: what was not synced is lost" in daemon.log_text()
+    daemon.logged(f"{daemon.data} was removed: what was not synced is lost")
     daemon.start()
     until(lambda: text(daemon) == "before ", "what the agent still has")
 
@@ -53,9 +53,9 @@ def test_it_ends_while_it_tries_to_make_a_segment_there(
     agent.do(BEGIN)
     until(lambda: gone(daemon), "a directory that is gone")
     agent.do("reply.token('after'); None")
-    until(lambda: "write to a new segment: No such file" in daemon.log_text(), "what it tries")
+    daemon.logged("write to a new segment: No such file")
     assert daemon.terminate() == 1
-    assert f"{daemon.data} was removed: what was not synced is lost" in daemon.log_text()
+    daemon.logged(f"{daemon.data} was removed: what was not synced is lost")
 
 
 def test_a_daemon_whose_log_is_gone_begins_another(

@@ -203,5 +203,5 @@ def test_the_next_daemon_waits_for_the_lock(
     assert second.process is not None
     assert second.process.wait(30) == 1
     second.process = None
-    assert "another walld owns this data directory" in second.log_text()
+    second.logged("another walld owns this data directory")
     assert daemon.status()["state"] == "ok"

@@ -78,7 +78,7 @@ def test_what_is_lost_of_a_session_is_said_from_then_on(
     assert told(session) == ["hi 0", "hi 1", "hi 2"]
     assert missing(session) == [(4, 4, "missing")]
     assert lost_of(daemon)[0] == 1
-    until(lambda: "session q, seqs 4 to 4" in daemon.log_text(), "a line of the log")
+    daemon.logged("session q, seqs 4 to 4")
     gate = session.resume_check()
     assert (gate["status"], gate["reasons"][0]["code"]) == ("blocked", "session_damaged")
     assert "events 4 to 4" in gate["reasons"][0]["message"]

@@ -115,7 +115,7 @@ def test_a_file_that_is_anothers_by_now_holds_up_no_other_session(daemon: Daemon
     other.append_many([{"type": "app.x"}] * 60)
     other_file = path.parent.parent / "other" / "events.jsonl"
     until(other_file.exists, "a checkpoint of the other one")
-    until(lambda: "stays in the log" in daemon.log_text(), "a word in the log")
+    daemon.logged("stays in the log")
     assert daemon.process is not None
     assert daemon.process.poll() is None
     assert path.read_bytes() == before

@@ -63,7 +63,9 @@ def goes_on(daemon: DaemonProcess) -> None:
     assert set(told) == {"good", "hurt", "new"}
     assert told["hurt"]
     assert not told["good"]
-    said = [line for line in daemon.log_text().splitlines() if "cannot be read" in line]
+    said = [
+        line for line in daemon.logged("cannot be read").splitlines() if "cannot be read" in line
+    ]
     assert len([line for line in said if "request" not in line]) == 1, said
     assert daemon.status()["state"] == "ok"
 

@@ -6,7 +6,6 @@ And what an error that lasts may cost: never a start where a segment cannot be r
 from __future__ import annotations
 
 import errno
-import gc
 import os
 import shutil
 import time
@@ -132,9 +131,6 @@ def starts(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
 ) -> Starts:
     monkeypatch.setattr(time, "time", lambda: 1_700_000_000.0)  # what is kept here is not too old
-    # Each of hundreds of starts would look through all that the tests before have left.
-    monkeypatch.setattr(gc, "collect", lambda: 0)
-    monkeypatch.setattr(gc, "freeze", lambda: None)
     request.param(tmp_path / "made" / "data")
     return Starts(tmp_path, Verbs(monkeypatch), tmp_path / "made" / "data")
 
@@ -147,6 +143,7 @@ def test_an_error_that_passes_changes_nothing(starts: Starts, number: int, every
         assert starts.of(at, number) == starts.well, (at, starts.told[at])
 
 
+@pytest.mark.sweep
 def test_no_error_of_a_segment_is_a_reason_not_to_start(starts: Starts) -> None:
     """P9: from whichever moment on it cannot be read, what can be is served, and no more.
 

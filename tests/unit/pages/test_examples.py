@@ -15,7 +15,7 @@ LINES_MAX = 30
 def test_an_example(path: Path) -> None:
     assert len(path.read_text().splitlines()) < LINES_MAX
     compile(path.read_text(), str(path), "exec")
-    tests = [one.read_text() for one in (ROOT / "tests/adapters").glob("test_*.py")]
+    tests = [one.read_text() for one in (ROOT / "tests/adapters").rglob("test_*.py")]
     assert any(f'"{path.stem}"' in one for one in tests), "no test runs it"
     assert path.name in (ROOT / "clients/python/ADAPTERS.md").read_text(), "nobody hears of it"
 

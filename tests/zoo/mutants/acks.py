@@ -9,7 +9,7 @@ __all__ = ["MUTANTS"]
 MUTANTS = (
     Mutant(
         "acknowledged from the stream instead of the batch",
-        ENGINE + "sealing.py",
+        ENGINE + "batch_builder.py",
         "                    stream.synced_seq = part.last_seq\n",
         "                    stream.synced_seq = stream.next_seq - 1\n",
         "B1",
@@ -25,7 +25,7 @@ MUTANTS = (
     ),
     Mutant(
         "what is written is synced only where somebody waits",
-        ENGINE + "commit.py",
+        ENGINE + "flush_schedule.py",
         "        return self._unsynced_since + min(period, self.bound)\n",
         "        return self._unsynced_since + 20 * self.bound\n",
         "P4",
@@ -33,15 +33,15 @@ MUTANTS = (
     ),
     Mutant(
         "acknowledged when the sync begins",
-        DAEMON + "syncer.py",
-        "        self.syncing_since = loop.now()\n",
-        "        self.syncing_since = loop.now()\n        self._engine.synced(sync.target)\n",
+        DAEMON + "storage/syncer.py",
+        "        self.syncing_since = event_loop.now()\n",
+        "        self.syncing_since = event_loop.now()\n        self._engine.synced(sync.target)\n",
         "P4",
         "190",
     ),
     Mutant(
         "a sync that fails is taken for done",
-        DAEMON + "syncer.py",
+        DAEMON + "storage/syncer.py",
         "                    await self._writer.sync_failed(what, error.errno, sync.generation)\n"
         "                await self._writer.pause()\n"
         "            finally:\n"
@@ -53,16 +53,16 @@ MUTANTS = (
     ),
     Mutant(
         "a sync that failed is tried again on the same file",
-        DAEMON + "syncer.py",
+        DAEMON + "storage/syncer.py",
         "                    await self._writer.sync_failed(what, error.errno, sync.generation)\n",
         "                    _log.error(what)\n"
-        "                    engine.commit.written(loop.now())\n",
+        "                    engine.commit.written(event_loop.now())\n",
         "P8",
         "2038",
     ),
     Mutant(
         "only the current segment is synced",
-        DAEMON + "syncer.py",
+        DAEMON + "storage/syncer.py",
         "        ids = [segment.segment_id for segment in of]\n",
         "        ids = [segment.segment_id for segment in of[-1:]]\n",
         "P4",
@@ -70,7 +70,7 @@ MUTANTS = (
     ),
     Mutant(
         "LOCK names a batch before it is synced",
-        DAEMON + "syncer.py",
+        DAEMON + "storage/syncer.py",
         "            self._files.sync(ids)\n            self._writer.has",
         "            self._writer._owner.synced(max(ids, default=0), named_no)\n"
         "            self._files.sync(ids)\n            self._writer.has",
@@ -79,7 +79,7 @@ MUTANTS = (
     ),
     Mutant(
         "a sync that follows a write begins before it",
-        DAEMON + "writer.py",
+        DAEMON + "storage/writer.py",
         "            self._files.write(segment.segment_id, sealed.batch, synced_no, offset)\n"
         "            self.check_owner()\n"
         "            if following",
@@ -94,7 +94,7 @@ MUTANTS = (
     ),
     Mutant(
         "a sync begins beside the moving of what another one lost",
-        DAEMON + "syncer.py",
+        DAEMON + "storage/syncer.py",
         "            self.syncing_since = None\n            engine",
         "            self.syncing_since = self._under_way = None\n            engine",
         "P8",
@@ -102,7 +102,7 @@ MUTANTS = (
     ),
     Mutant(
         "a sync counts for batches that moved while it ran",
-        DAEMON + "syncer.py",
+        DAEMON + "storage/syncer.py",
         "        if sync.generation != self._writer.generation:\n",
         "        if sync.generation > self._writer.generation:\n",
         "P8",
@@ -118,7 +118,7 @@ MUTANTS = (
     ),
     Mutant(
         "resume of what is gone is acknowledged at once",
-        ENGINE + "returning.py",
+        ENGINE + "resume.py",
         '        self._engine.when("synced", partial(self._done, connection, resume), '
         "self._engine.since)\n",
         "        self._done(connection, resume)\n",

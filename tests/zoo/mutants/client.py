@@ -9,7 +9,7 @@ __all__ = ["MUTANTS"]
 MUTANTS = (
     Mutant(
         "client: takes written for synced",
-        CLIENT + "hearing.py",
+        CLIENT + "link/ack_handler.py",
         "        for number, _written, synced in ack.streams:\n",
         "        for number, synced, _synced in ack.streams:\n",
         "P2",
@@ -17,7 +17,7 @@ MUTANTS = (
     ),
     Mutant(
         "client: lets go of frames that are not synced",
-        CLIENT + "backlog.py",
+        CLIENT + "link/backlog.py",
         "                    if last > stream.synced and not stream.gone and seq not in "
         "stream.refused:\n",
         "                    if last > self.taken_seq(stream) and seq not in stream.refused:\n",
@@ -26,7 +26,7 @@ MUTANTS = (
     ),
     Mutant(
         "client: does not resend",
-        CLIENT + "backlog.py",
+        CLIENT + "link/backlog.py",
         "        everything.extend(self.sent)\n",
         "",
         "P2",
@@ -34,16 +34,18 @@ MUTANTS = (
     ),
     Mutant(
         "client: does not resend what was on its way",
-        CLIENT + "backlog.py",
-        "        everything.extend(frame for frame in self.outgoing if frame[5] not in "
-        "frames.GREETING_TAGS)\n",
+        CLIENT + "link/backlog.py",
+        "        everything.extend(\n"
+        "            frame for frame in self.outgoing "
+        "if frame[5] not in event_frames.GREETING_TAGS\n"
+        "        )\n",
         "",
         "P2",
         "190",
     ),
     Mutant(
         "client: resends the newest first",
-        CLIENT + "backlog.py",
+        CLIENT + "link/backlog.py",
         "        everything.extend(self.waiting)\n        self.waiting = everything ",
         "        self.waiting.extend(everything) ",
         "P2",
@@ -51,7 +53,7 @@ MUTANTS = (
     ),
     Mutant(
         "client: a token overtakes what waits after EAGAIN",
-        CLIENT + "connection.py",
+        CLIENT + "link/connection.py",
         "        self.flowing = False\n        self.backlog.unsend",
         "        self.backlog.unsend",
         "P2",
@@ -59,7 +61,7 @@ MUTANTS = (
     ),
     Mutant(
         "client: an event overtakes what waits after EAGAIN",
-        CLIENT + "link.py",
+        CLIENT + "link/link.py",
         "        self.backlog.hold(stream, frame)\n\n    def push",
         "        self.backlog.waiting.appendleft(frame)\n"
         "        self.backlog._waits(len(frame) + 48, 1)\n"
@@ -70,7 +72,7 @@ MUTANTS = (
     ),
     Mutant(
         "client: a send that was taken in part is sent again whole",
-        CLIENT + "connection.py",
+        CLIENT + "link/connection.py",
         "        self.backlog.unsend(stream, taken_bytes)\n",
         "        self.backlog.unsend(stream, 0)\n",
         "P1",
@@ -78,7 +80,7 @@ MUTANTS = (
     ),
     Mutant(
         "client: an event that was taken in part counts as whole",
-        CLIENT + "link.py",
+        CLIENT + "link/link.py",
         "        if taken != len(frame):\n",
         "        if not taken:\n",
         "P1",
@@ -86,7 +88,7 @@ MUTANTS = (
     ),
     Mutant(
         "client: a send that was taken in part counts as whole",
-        CLIENT + "reply.py",
+        CLIENT + "reply/reply.py",
         "                        if taken != length + 19:\n",
         "                        if not taken:\n",
         "P1",
@@ -94,7 +96,7 @@ MUTANTS = (
     ),
     Mutant(
         "client: the rest of a resend is begun anew",
-        CLIENT + "backlog.py",
+        CLIENT + "link/backlog.py",
         "            self._out_at += taken\n",
         "            self._out_at += taken if taken == len(self._out) else 0\n",
         "P1",
@@ -102,7 +104,7 @@ MUTANTS = (
     ),
     Mutant(
         "client: does not resume its streams",
-        CLIENT + "connection.py",
+        CLIENT + "link/connection.py",
         "        return [framing.encode(hello), *map(framing.encode, resumes)]\n",
         "        return [framing.encode(hello), *map(framing.encode, resumes[:0])]\n",
         "P2",
@@ -110,7 +112,7 @@ MUTANTS = (
     ),
     Mutant(
         "client: does not say that a stream it resumes is released",
-        CLIENT + "connection.py",
+        CLIENT + "link/connection.py",
         "s.next_seq, s.released, s.moved_to)\n",
         "s.next_seq, False, s.moved_to)\n",
         "P5",
@@ -118,7 +120,7 @@ MUTANTS = (
     ),
     Mutant(
         "client: forgets a stream once its release is sent",
-        CLIENT + "registry.py",
+        CLIENT + "link/registry.py",
         "        if stream.is_settled() or (stream.gone and",
         "        if stream.released or (stream.gone and",
         "P5",
@@ -126,7 +128,7 @@ MUTANTS = (
     ),
     Mutant(
         "client: gives up a stream released while the daemon is away",
-        CLIENT + "saying.py",
+        CLIENT + "reply/send.py",
         "    if not stream.introduced and not link.is_pushing_next() and not is_wanted:\n",
         "    if not link.is_pushing_next() and not is_wanted:\n",
         "P5",
@@ -134,7 +136,7 @@ MUTANTS = (
     ),
     Mutant(
         "client: keeps its drains to itself when the daemon is another",
-        CLIENT + "connection.py",
+        CLIENT + "link/connection.py",
         "        for drain_id in self.hearing.drains:\n            self.hold_drain(drain_id)\n",
         "",
         "P2",
@@ -142,7 +144,7 @@ MUTANTS = (
     ),
     Mutant(
         "client: a with block that is left releases, though nothing was saved",
-        CLIENT + "reply.py",
+        CLIENT + "reply/reply.py",
         "                self._end(messages.End(ID, ID, True))\n",
         "                self._end(messages.End(ID, ID, True), released=self._auto_release)\n",
         "P6",
@@ -150,7 +152,7 @@ MUTANTS = (
     ),
     Mutant(
         "client: an error releases",
-        CLIENT + "reply.py",
+        CLIENT + "reply/reply.py",
         "        return self._end(app_error(message, kind, detail, self._redact))\n",
         "        return self._end(app_error(message, kind, detail, self._redact), released=True)\n",
         "P6",
@@ -158,7 +160,7 @@ MUTANTS = (
     ),
     Mutant(
         "client: forgets the token that a failed send did not take",
-        CLIENT + "backlog.py",
+        CLIENT + "link/backlog.py",
         "        self.hold(stream, frame)\n        if taken_bytes:\n",
         "        if taken_bytes:\n            self.hold(stream, frame)\n",
         "P2",
@@ -166,7 +168,7 @@ MUTANTS = (
     ),
     Mutant(
         "client: forgets what was sent when a send fails",
-        CLIENT + "connection.py",
+        CLIENT + "link/connection.py",
         "        self.backlog.rewind()\n        self.remember",
         "        self.backlog.sent.clear()\n        self.backlog.rewind()\n        self.remember",
         "P2",

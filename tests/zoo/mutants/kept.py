@@ -9,7 +9,7 @@ __all__ = ["MUTANTS"]
 MUTANTS = (
     Mutant(
         "what waits is not read",
-        DAEMON + "reading.py",
+        DAEMON + "storage/reply_reader.py",
         "            waiting = [item.item for item in stream.waiting]\n",
         "            waiting = [item.item for item in stream.waiting[1:]]\n",
         "P11",
@@ -17,7 +17,7 @@ MUTANTS = (
     ),
     Mutant(
         "one user is shown what is another's",
-        DAEMON + "recovery.py",
+        DAEMON + "api/replies.py",
         "            streams = [s for s in registry.replies if s.begin.uid == uid]\n",
         "            streams = registry.replies\n",
         "P12",
@@ -25,7 +25,7 @@ MUTANTS = (
     ),
     Mutant(
         "a partial is not synced",
-        DISK + "composed.py",
+        DISK + "atomic.py",
         "                if is_synced:\n                    file.sync()\n",
         "",
         "T1",
@@ -33,7 +33,7 @@ MUTANTS = (
     ),
     Mutant(
         "the name of a partial is not synced",
-        DISK + "composed.py",
+        DISK + "atomic.py",
         'is_synced=True)\n        self.sync_dir(path.rpartition("/")[0])\n',
         "is_synced=True)\n",
         "T1",
@@ -41,7 +41,7 @@ MUTANTS = (
     ),
     Mutant(
         "the name of a new directory is not synced",
-        DISK + "composed.py",
+        DISK + "atomic.py",
         '                self.sync_dir("/".join(parts[: depth - 1]))\n',
         "",
         "T1",
@@ -49,7 +49,7 @@ MUTANTS = (
     ),
     Mutant(
         "a partial goes before its tombstone is written",
-        DAEMON + "keeper.py",
+        DAEMON + "storage/partial_writer.py",
         "        is_buried = is_doubted or facts.wal_until >= self._engine.segments.first_batch\n",
         "        is_buried = False\n",
         "K3",
@@ -57,7 +57,7 @@ MUTANTS = (
     ),
     Mutant(
         "a resolved orphan gets no tombstone",
-        DAEMON + "recovery.py",
+        DAEMON + "api/replies.py",
         "            self._engine.removed.let_go(stream, now)\n",
         "            stream.gone = True\n"
         "            self._engine.sealing.dropped(stream.drop_waiting())\n"

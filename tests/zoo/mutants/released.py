@@ -31,7 +31,7 @@ MUTANTS = (
     ),
     Mutant(
         "the records of a released reply stay alive",
-        ENGINE + "sealing.py",
+        ENGINE + "batch_builder.py",
         "            self._segments.died(place.batch_no, place.length, after, self.now)\n",
         "            assert after\n",
         "P5",
@@ -47,7 +47,7 @@ MUTANTS = (
     ),
     Mutant(
         "a segment goes before the carried copies are synced",
-        ENGINE + "sealing.py",
+        ENGINE + "batch_builder.py",
         "            self._segments.died(was.batch_no, was.length, place.batch_no, None)\n",
         "            self._segments.died(was.batch_no, was.length, 0, None)\n",
         "G3",
@@ -55,7 +55,7 @@ MUTANTS = (
     ),
     Mutant(
         "a carried record does not say that its Begin is in it",
-        DAEMON + "reclaimer.py",
+        DAEMON + "storage/compaction.py",
         "            flags |= Flag.BEGIN\n",
         "            flags |= 0\n",
         "P6",
@@ -63,7 +63,7 @@ MUTANTS = (
     ),
     Mutant(
         "carrying has no budget",
-        DAEMON + "reclaimer.py",
+        DAEMON + "storage/compaction.py",
         "        return (large or many or late) and self._engine.carry_budget > 0\n",
         "        return large\n",
         "P5",
@@ -71,7 +71,7 @@ MUTANTS = (
     ),
     Mutant(
         "the last batch of the oldest segment is not emptied",
-        DAEMON + "reclaimer.py",
+        DAEMON + "storage/compaction.py",
         "        bound = (oldest.last_batch + 1) << OFFSET_BITS\n",
         "        bound = oldest.last_batch << OFFSET_BITS\n",
         "P5",
@@ -79,7 +79,7 @@ MUTANTS = (
     ),
     Mutant(
         "only what was released in the oldest segment is overdue",
-        DAEMON + "reclaimer.py",
+        DAEMON + "storage/compaction.py",
         "        late = self._is_late(segments.dead_since)\n",
         "        late = self._is_late(segments.oldest.dead_since)\n",
         "P5",

@@ -25,7 +25,7 @@ MUTANTS = (
     ),
     Mutant(
         "sessions: the log lets go though the file was not written",
-        DAEMON + "checkpoints.py",
+        DAEMON + "session_store/checkpoints.py",
         "            await self._files.thread.run(partial(self._put, *key, begun))\n",
         "            try:\n"
         "                await self._files.thread.run(partial(self._put, *key, begun))\n"
@@ -36,7 +36,7 @@ MUTANTS = (
     ),
     Mutant(
         "sessions: an append is acknowledged before the flush",
-        DAEMON + "session_requests.py",
+        DAEMON + "api/sessions.py",
         "        return self._sessions.reached(max((one.level for one in requests), "
         "key=_LEVELS.index))\n",
         '        return self._sessions.reached("taken")\n',
@@ -45,7 +45,7 @@ MUTANTS = (
     ),
     Mutant(
         "sessions: an append at synced is acknowledged when it is written",
-        DAEMON + "session_requests.py",
+        DAEMON + "api/sessions.py",
         "        return self._sessions.reached(max((one.level for one in requests), "
         "key=_LEVELS.index))\n",
         '        return self._sessions.reached("written")\n',
@@ -54,7 +54,7 @@ MUTANTS = (
     ),
     Mutant(
         "sessions: two open a session at once",
-        DAEMON + "sessions.py",
+        DAEMON + "session_store/open_sessions.py",
         "            if not lock.locked() and self._opening.get(key) is lock:"
         "  # else it has passed on\n",
         "            if not lock.statistics().tasks_waiting:\n",
@@ -63,9 +63,9 @@ MUTANTS = (
     ),
     Mutant(
         "sessions: a start forgets the lines it finds in the log",
-        DAEMON + "lines_found.py",
-        "restored(key, streams, kept, loop.now())\n",
-        "restored(key, streams, kept[:0], loop.now())\n",
+        DAEMON + "startup/session_replay.py",
+        "restored(key, streams, kept, event_loop.now())\n",
+        "restored(key, streams, kept[:0], event_loop.now())\n",
         "N3",
         "s1",
     ),
@@ -79,7 +79,7 @@ MUTANTS = (
     ),
     Mutant(
         "sessions: after a start every open turn counts as lost",
-        DAEMON + "sessions.py",
+        DAEMON + "session_store/open_sessions.py",
         "            if process is not None:\n",
         "            if process is not None and ledger.pending_bytes < 0:\n",
         "N5",
@@ -87,7 +87,7 @@ MUTANTS = (
     ),
     Mutant(
         "sessions: a turn is never interrupted",
-        ENGINE + "ledgers.py",
+        ENGINE + "session_log.py",
         "            self._disown(key)\n            self.lost(key, reason)\n",
         "            self._disown(key)\n",
         "N5",
@@ -95,7 +95,7 @@ MUTANTS = (
     ),
     Mutant(
         "sessions: a released reply of a turn is not taken again after a restart",
-        ENGINE + "returning.py",
+        ENGINE + "resume.py",
         "        return resume.released and (not is_whole or is_leaving)\n",
         "        return resume.released\n",
         "P6",
@@ -103,7 +103,7 @@ MUTANTS = (
     ),
     Mutant(
         "sessions: a delete leaves lines that wait for their file",
-        ENGINE + "ledgers.py",
+        ENGINE + "session_log.py",
         "        self.checkpointed(ledger, last_seq, list(ledger.closing), now)\n",
         "        assert last_seq >= 0\n",
         "P5",
@@ -111,7 +111,7 @@ MUTANTS = (
     ),
     Mutant(
         "sessions: an entry that is there already is added again",
-        ENGINE + "ledgers.py",
+        ENGINE + "session_log.py",
         "    if entry.once and entry.id in state.ids:\n",
         "    if entry.once and entry.id in ():\n",
         "N1",

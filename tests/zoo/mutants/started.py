@@ -9,7 +9,7 @@ __all__ = ["MUTANTS"]
 MUTANTS = (
     Mutant(
         "a start believes what an earlier daemon may have failed to sync",
-        DAEMON + "mend.py",
+        "walld/recovery/startup_recovery.py",
         "    failed = resync(disk, log_uuid, _tails(log, segments, verdict))\n",
         "    failed = resync(disk, log_uuid, {})\n",
         "P4",
@@ -17,7 +17,7 @@ MUTANTS = (
     ),
     Mutant(
         "a start writes the end of a log again and does not sync it",
-        DAEMON + "resync.py",
+        "walld/recovery/tail_fsync.py",
         "            file.write_at(data, offset)\n        file.sync()\n",
         "            file.write_at(data, offset)\n",
         "P4",
@@ -25,7 +25,7 @@ MUTANTS = (
     ),
     Mutant(
         "a start takes every stream for an orphan",
-        DAEMON + "restore.py",
+        DAEMON + "startup/restore_streams.py",
         "    process = watch(found.begin.uid, owner)\n",
         "    process = watch(found.begin.uid, owner) if found.terminal else None\n",
         "L2",

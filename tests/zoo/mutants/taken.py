@@ -9,7 +9,7 @@ __all__ = ["MUTANTS"]
 MUTANTS = (
     Mutant(
         "a failed send closes the connection",
-        DAEMON + "connections.py",
+        DAEMON + "transport/connections.py",
         "            sent = 0  # I2: the reading side finds out what is wrong\n",
         "            self.close(peer)\n            return\n",
         "I2",
@@ -17,7 +17,7 @@ MUTANTS = (
     ),
     Mutant(
         "a reset ends a connection before it is read to its end",
-        DAEMON + "intake.py",
+        DAEMON + "transport/socket_reader.py",
         "            peer = by_fd.get(fd)\n"
         "            if peer is not None:\n"
         "                if shares.is_paused:\n",
@@ -31,7 +31,7 @@ MUTANTS = (
     ),
     Mutant(
         "silence for three seconds is taken for death",
-        DAEMON + "intake.py",
+        DAEMON + "transport/socket_reader.py",
         "        for process in self._processes.overdue(now):\n",
         '        heard = self.__dict__.setdefault("heard", {})\n'
         "        for stream in list(self._engine.registry.by_no.values()):\n"
@@ -46,9 +46,9 @@ MUTANTS = (
     ),
     Mutant(
         "the end of a connection is taken for the death of its process",
-        DAEMON + "connections.py",
-        "        self._processes.leave(process, loop.now())\n\n    def refuse(",
-        "        self._processes.leave(process, loop.now())\n"
+        DAEMON + "transport/connections.py",
+        "        self._processes.leave(process, event_loop.now())\n\n    def refuse(",
+        "        self._processes.leave(process, event_loop.now())\n"
         "        if not process.connections:\n"
         '            self._engine.lose(process, "agent_lost")\n\n    def refuse(',
         "L2",
@@ -56,7 +56,7 @@ MUTANTS = (
     ),
     Mutant(
         "the death of a process is never noticed",
-        DAEMON + "processes.py",
+        DAEMON + "transport/liveness.py",
         "            self._exited.append(pidfd)\n",
         "            assert pidfd not in self._exited\n",
         "L2",
@@ -72,7 +72,7 @@ MUTANTS = (
     ),
     Mutant(
         "what was taken already is taken again",
-        ENGINE + "rules.py",
+        ENGINE + "event_handlers.py",
         "        elif event.seq < stream.next_seq:\n",
         "        elif event.seq < stream.written_seq:\n",
         "P2",
@@ -80,7 +80,7 @@ MUTANTS = (
     ),
     Mutant(
         "of a run that overlaps what was taken nothing is taken",
-        ENGINE + "rules.py",
+        ENGINE + "event_handlers.py",
         "            event = self._fresh_part(event, stream.next_seq)\n",
         "            event = event\n",
         "P2",

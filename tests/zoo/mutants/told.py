@@ -9,7 +9,7 @@ __all__ = ["MUTANTS"]
 MUTANTS = (
     Mutant(
         "a sync is taken to cover what was written while it ran",
-        DAEMON + "syncer.py",
+        DAEMON + "storage/syncer.py",
         "        engine.synced(sync.target)\n",
         "        engine.synced(engine.sealing.written_no)\n",
         "P4",
@@ -17,7 +17,7 @@ MUTANTS = (
     ),
     Mutant(
         "headers say that what is written is synced",
-        DAEMON + "writer.py",
+        DAEMON + "storage/writer.py",
         "        offset, synced_no = segment.size, engine.sealing.synced_no\n",
         "        offset, synced_no = segment.size, engine.sealing.written_no\n",
         "V1",
@@ -25,7 +25,7 @@ MUTANTS = (
     ),
     Mutant(
         "the name of an unlinked segment is not synced away",
-        WAL + "files.py",
+        WAL + "segment_files.py",
         "            self.disk.unlink(self.path(segment_id))\n"
         "        except FileNotFoundError:\n"
         "            return\n"
@@ -38,7 +38,7 @@ MUTANTS = (
     ),
     Mutant(
         "what is in the batch being built is not read",
-        DAEMON + "reading.py",
+        DAEMON + "storage/reply_reader.py",
         "            source += stream.building\n",
         "",
         "Q1",
@@ -46,7 +46,7 @@ MUTANTS = (
     ),
     Mutant(
         "a query does not wait for what its process has sent",
-        DAEMON + "recovery.py",
+        DAEMON + "api/replies.py",
         "        item = next(left, None)\n        if item is None:\n            return\n",
         "        return\n",
         "Q1",

@@ -9,7 +9,7 @@ __all__ = ["MUTANTS"]
 MUTANTS = (
     Mutant(
         "a write that fails is taken for written",
-        DAEMON + "writer.py",
+        DAEMON + "storage/writer.py",
         "            self._files.write(segment.segment_id, sealed.batch, synced_no, offset)\n",
         "            try:\n"
         "                self._files.write(segment.segment_id, sealed.batch, synced_no, "
@@ -21,7 +21,7 @@ MUTANTS = (
     ),
     Mutant(
         "a short write is not continued",
-        WAL + "files.py",
+        WAL + "segment_files.py",
         "        while done < len(data):\n",
         "        while not done:\n",
         "P4",
@@ -29,7 +29,7 @@ MUTANTS = (
     ),
     Mutant(
         "a short write is continued from the beginning",
-        WAL + "files.py",
+        WAL + "segment_files.py",
         "            taken = file.write_at(data[done:], offset + done)\n",
         "            taken = file.write_at(data, offset + done)\n",
         "P4",
@@ -37,7 +37,7 @@ MUTANTS = (
     ),
     Mutant(
         "a partial's short write is not continued",
-        DISK + "composed.py",
+        DISK + "atomic.py",
         "    while written < len(data):\n",
         "    while not written:\n",
         "T1",
@@ -45,7 +45,7 @@ MUTANTS = (
     ),
     Mutant(
         "a full disk: one batch too many is cut off",
-        DAEMON + "writer.py",
+        DAEMON + "storage/writer.py",
         "            await self._thread.run(lambda: self._files.cut(segment.segment_id, "
         "segment.size))\n",
         "            size = segment.offsets[-1] if segment.offsets else segment.size\n"
@@ -56,7 +56,7 @@ MUTANTS = (
     ),
     Mutant(
         "a disk that was full goes on writing ends alone",
-        DAEMON + "writer.py",
+        DAEMON + "storage/writer.py",
         "        self._engine.disk_full = self._engine.sealing.ends_only = False\n",
         "        self._engine.disk_full = False\n",
         "P7",
@@ -64,7 +64,7 @@ MUTANTS = (
     ),
     Mutant(
         "the names of new segments are not synced",
-        WAL + "files.py",
+        WAL + "segment_files.py",
         "            if segment_id in self._unnamed:\n"
         "                self.disk.sync_dir(WAL_DIR)\n",
         "            if segment_id in self._unnamed:\n",
@@ -73,7 +73,7 @@ MUTANTS = (
     ),
     Mutant(
         "a failed sync: what was written behind it is not written again",
-        ENGINE + "sealing.py",
+        ENGINE + "batch_builder.py",
         "range(self.synced_no + 1, self.reached_no + 1)]\n        self.written_no",
         "range(self.synced_no + 1, self.written_no + 1)]\n        self.written_no",
         "P8",
@@ -105,7 +105,7 @@ MUTANTS = (
     ),
     Mutant(
         "a flush waits for company beyond the bound",
-        ENGINE + "commit.py",
+        ENGINE + "flush_schedule.py",
         "        return 0.0 if self._hurry_flush else self._oldest + self.linger\n",
         "        return 0.0 if self._hurry_flush else self._oldest + 3 * self.bound\n",
         "P3",
@@ -113,7 +113,7 @@ MUTANTS = (
     ),
     Mutant(
         "what nobody waits for is never synced",
-        ENGINE + "commit.py",
+        ENGINE + "flush_schedule.py",
         "        return self._unsynced_since + min(period, self.bound)\n",
         "        return self._unsynced_since + 100 * period\n",
         "P4",
@@ -121,7 +121,7 @@ MUTANTS = (
     ),
     Mutant(
         "a stop does not flush",
-        DAEMON + "serve.py",
+        DAEMON + "service.py",
         "                await self.flusher.finish()\n                if",
         "                await self.syncer.sync_all()\n                if",
         "P1",
@@ -129,7 +129,7 @@ MUTANTS = (
     ),
     Mutant(
         "a stop does not sync",
-        DAEMON + "flusher.py",
+        DAEMON + "storage/flusher.py",
         "        await self._syncer.sync_all()\n        if",
         "        self._syncer.wake()\n        if",
         "P4",
@@ -137,7 +137,7 @@ MUTANTS = (
     ),
     Mutant(
         "a batch that was written again with the others is written once more",
-        DAEMON + "writer.py",
+        DAEMON + "storage/writer.py",
         "                if sealed.batch.batch_no <= self._engine.sealing.written_no:\n"
         "                    return 0.0",
         "                if sealed.batch.batch_no < self._engine.sealing.synced_no:\n"
@@ -147,7 +147,7 @@ MUTANTS = (
     ),
     Mutant(
         "a daemon whose directory was taken writes on",
-        DAEMON + "writer.py",
+        DAEMON + "storage/writer.py",
         "        if not self._owner.is_owner():\n",
         "        if False:\n",
         "W4",
@@ -155,7 +155,7 @@ MUTANTS = (
     ),
     Mutant(
         "a daemon whose directory was taken goes on with its files",
-        DISK + "owned.py",
+        DISK + "fenced.py",
         "        if not self._is_owner():\n",
         "        if False:\n",
         "D4",

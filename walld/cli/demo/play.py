@@ -16,7 +16,6 @@ import os
 import select
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -26,6 +25,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import walld_client
+from walld_client.start import Daemon, start_daemon
 
 from walld.cli.demo.recording import Call, load, text_of
 from walld.cli.exit_codes import CANNOT, DONE, USAGE, complain
@@ -57,8 +57,8 @@ def run(options: argparse.Namespace) -> int:
         complain(f"--kill-after: got {kill_after}, taken is 1 to {len(recording) - 1} events")
         return USAGE
     try:
-        with _folder() as folder, _daemon(folder) as socket_path:
-            return _play(folder, socket_path, recording, kill_after)
+        with _folder() as folder, _daemon(folder) as daemon:
+            return _play(folder, daemon.socket, recording, kill_after)
     except (_Failed, walld_client.WalldError) as error:
         complain(str(error))
         return CANNOT
@@ -169,47 +169,18 @@ def _folder() -> Iterator[Path]:
         shutil.rmtree(path, ignore_errors=True)
 
 
-@contextlib.contextmanager
-def _daemon(folder: Path) -> Iterator[str]:
-    """`walld serve`, ready: it says so the way it says it to systemd."""
-    socket_path = str(folder / "walld.sock")
-    command = [sys.executable, "-m", "walld", "serve"]
-    command += ["--data", str(folder / "data"), "--socket", socket_path, "--reclaim-seconds", "0"]
-    log_path = folder / "log"
-    with (
-        socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as manager,
-        open(log_path, "wb") as log,
-    ):
-        manager.bind(str(folder / "notify"))
-        env = {**os.environ, "NOTIFY_SOCKET": str(folder / "notify")}
-        daemon = subprocess.Popen(command, stderr=log, env=env)
-        try:
-            _await_ready(daemon, manager, log_path)
-            print(f"daemon  pid {daemon.pid}, socket {socket_path}")
-            yield socket_path
-        finally:
-            daemon.terminate()
-            try:
-                daemon.wait(10)
-            except subprocess.TimeoutExpired:
-                daemon.kill()
-                daemon.wait()
-
-
-def _await_ready(daemon: subprocess.Popen[bytes], manager: socket.socket, log_path: Path) -> None:
-    give_up = time.monotonic() + START_SECONDS_MAX
-    manager.settimeout(0.2)
-    while time.monotonic() < give_up:
-        with contextlib.suppress(TimeoutError):
-            if b"READY=1" in manager.recv(4096).split(b"\n"):
-                return
-        if daemon.poll() is not None:
-            raise _Failed(f"the daemon did not start: {_tail(log_path)}")
-    raise _Failed(f"the daemon was not ready within {START_SECONDS_MAX:g} s: {_tail(log_path)}")
-
-
-def _tail(path: Path) -> str:
-    return path.read_text("utf-8", "replace").strip()[-1000:] or "it said nothing"
+def _daemon(folder: Path) -> Daemon:
+    """`walld serve` of this interpreter, ready."""
+    daemon = start_daemon(
+        folder / "data",
+        socket=folder / "walld.sock",
+        log=folder / "log",
+        options=["--reclaim-seconds", "0"],
+        timeout=START_SECONDS_MAX,
+        command=[sys.executable, "-m", "walld"],
+    )
+    print(f"daemon  pid {daemon.pid}, socket {daemon.socket}")
+    return daemon
 
 
 # --- the verdict ----------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""A whole data directory looked at: the log, the partials, LOCK, and what lies beside them.
+"""Scans a whole data directory: log, partials, LOCK, and what lies beside them.
 
 Owns: what is read, in which order, beside a daemon or without one. Refuses: locks and writing,
 ever; what is said about it (`fsck.py`) and done about it (`salvage.py`); what a hole means

@@ -1,4 +1,4 @@
-"""`walld dump`: what stands in segments and partials, byte by byte true, damaged parts included.
+"""`walld dump`: prints segments and partials field by field, damaged parts included.
 
 Owns: how headers, batches, records and items are shown. Refuses: judging, joining and writing: a
 reply as a whole is what `walld recover --data` prints.

@@ -1,4 +1,4 @@
-"""Lines of sessions in the log of a data directory that is looked at.
+"""Finds lines of sessions in the log of a data directory that no daemon serves.
 
 Owns: which records are lines that no tombstone covers, and whose. Refuses: files of sessions
 (`session_scan.py`), which of the lines count (`ledger/pending.py`).

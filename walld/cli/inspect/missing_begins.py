@@ -1,4 +1,4 @@
-"""Streams whose first record is gone with a segment of which nothing else tells.
+"""Finds streams whose first record went with a missing segment.
 
 Owns: that proof. Refuses: holes (`wal/verdict.py`), words (`fsck.py`), writing, ever.
 

@@ -1,4 +1,4 @@
-"""Replies read from a data directory, without a daemon and beside one.
+"""Reads replies from a data directory without asking a daemon, also while one runs.
 
 Owns: joining what segments and partials hold of a stream. Refuses: locks and writing, ever; what
 items mean (`replies/fold.py`); what a hole in the log means (`wal/verdict.py`).

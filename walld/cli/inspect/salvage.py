@@ -1,4 +1,4 @@
-"""`walld salvage`: what can be read of a damaged data directory, as a new one.
+"""`walld salvage`: copies what is readable of a damaged data directory into a new one.
 
 Owns: the new directory, and what is said in it of the rest. Exit 0 everything was readable, 1
 something was lost or is in doubt, 2 nothing could be taken. Refuses: writing to the old directory,

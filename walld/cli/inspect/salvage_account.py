@@ -1,4 +1,4 @@
-"""What `walld salvage` has to say: what it took, and what is missing or in doubt.
+"""The report of `walld salvage`: what it copied, what is missing, what is in doubt.
 
 Owns: that account, its exit code and its lines. Refuses: taking anything (`salvage.py`).
 """

@@ -1,4 +1,4 @@
-"""Everything of a damaged data directory that can be read, stream by stream.
+"""Reads everything readable of a damaged data directory, stream by stream.
 
 Owns: which bytes count as a stream's: records of good batches, bodies that verify by themselves in
 batches that do not, the partial. Refuses: writing anywhere (`salvage.py`), joining items

@@ -1,4 +1,4 @@
-"""What is wrong with sessions of a data directory, in words, for `fsck` and `salvage`.
+"""Describes damage to sessions of a data directory, for `fsck` and `salvage`.
 
 Owns: the lines. Refuses: looking (`session_scan.py`), printing.
 

@@ -1,4 +1,4 @@
-"""`walld session repair`: damaged bytes out of a session's file, the loss written down as known.
+"""`walld session repair`: moves damaged bytes out of a session's file and notes the loss.
 
 Owns: the verb, offline. Refuses: what a repair does (`ledger/repair_notes.py`), inventing what is
 lost, and a directory that a daemon owns: it alone knows what is on its way to the file.

@@ -1,4 +1,4 @@
-"""Sessions of a damaged data directory, into a new one.
+"""Copies the sessions of a damaged data directory into a new one.
 
 Owns: a session's file of all its whole lines, those of the log behind those of the old file, and
 verified copies of its artifacts. Refuses: looking (`session_scan.py`), the log

@@ -1,4 +1,4 @@
-"""Sessions of a data directory looked at: their files, their artifacts, their lines in the log.
+"""Scans the sessions of a data directory: files, artifacts, lines in the log.
 
 Owns: what is read of them. Refuses: locks and writing, ever; lines of the log (`log_lines.py`),
 what is said about it (`fsck.py`) and done about it (`session_salvage.py`). Of a snapshot is taken

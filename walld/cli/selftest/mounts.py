@@ -1,4 +1,4 @@
-"""What the kernel says of the mount a directory lies on, and what follows for durability.
+"""Reads mount options of a directory and says what they mean for durability.
 
 Owns: which mount that is, by the number that a descriptor of the directory has (by its path it may
 be one that a later mount covers), reading /proc/self/mountinfo, and which kinds and options of file

@@ -1,4 +1,4 @@
-"""Small things tried out in a directory, each of which walld relies on.
+"""Probes of a mount: fsync, rename, flock and the like, each tried in a directory.
 
 Owns: one probe a function: what it does, whether it came out, and the sentence about it. Refuses:
 what follows for a durability class (`command.py`), and staying: the caller removes the folder.

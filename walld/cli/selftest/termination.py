@@ -1,4 +1,4 @@
-"""SIGINT, SIGTERM and SIGHUP, for a command that must clean up behind itself.
+"""Clean-up on SIGINT, SIGTERM and SIGHUP, for commands that leave files behind.
 
 Owns: that the first of them is raised as `Ended`, once, and where it waits. Refuses: what is
 cleaned up.

@@ -1,4 +1,4 @@
-"""Writers killed in the middle of a write, and what is left of their logs.
+"""Kills writers in the middle of a write and checks what is left of their logs.
 
 Owns: a child process that appends batches as fast as it can, its SIGKILL at a random moment, and
 the look at its log: everything it said was written must be there, and nothing may be called

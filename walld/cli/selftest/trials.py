@@ -1,4 +1,4 @@
-"""All that `walld selftest` tries in a directory, told step by step.
+"""Runs all probes of `walld selftest` in order and reports each.
 
 Owns: the order of the probes, the short ones first, the time each has, the folder they leave
 nothing of, and the process they run in. Refuses: waiting for that process (`watchdog.py`), what

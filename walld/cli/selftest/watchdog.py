@@ -1,4 +1,4 @@
-"""The process that tries a directory, watched: a disk that hangs must not keep who asked.
+"""Runs the probes in a process of their own, so that a hung disk cannot hang the command.
 
 Owns: starting it, passing on what it tells, and its end: told to at the deadline, killed a little
 later, left behind where the kernel does not let it go. Refuses: touching the directory.

@@ -1,4 +1,4 @@
-"""The entries of a session in the order in which a person reads them: branch by branch.
+"""Orders a session's entries for a reader: branch by branch.
 
 Owns: which entry follows which on a page, headings of branches, what stands left of them. Refuses:
 what is drawn at an entry (`show.py`), every entry there is (`view.py`).

@@ -1,4 +1,4 @@
-"""Events of a key, without reading the session from its beginning.
+"""Finds events by key without reading the session from its beginning.
 
 Owns: which lines `find` needs. Refuses: what it finds in them (`sessions/views/find.py`).
 

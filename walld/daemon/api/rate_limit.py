@@ -1,4 +1,4 @@
-"""How long the requests of one user go on before the event loop has its turn.
+"""Limits how long one user's requests run before the event loop has a turn.
 
 Owns: a slice of time by uid, for all its connections together, and who is held to it. Refuses: what
 a request does (`server.py`), agents' events, which have shares of their own (`fair_queue.py`).

@@ -1,4 +1,4 @@
-"""Requests about replies: recover, list, is there any, resolve.
+"""Requests about replies: recover, list, has-partial, resolve.
 
 Owns: what they mean, who may ask for what, and reading one's own writes. Refuses: connections
 (`server.py`), agents' events, reading files itself (`reply_reader.py`).

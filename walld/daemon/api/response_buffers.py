@@ -1,4 +1,4 @@
-"""Answers that were made and are not read yet: how much of them a user may have in memory.
+"""Bounds the memory of answers that a user has not read yet.
 
 Owns: their bytes by uid, and whose are given up. Refuses: sockets (`server.py`).
 

@@ -1,4 +1,4 @@
-"""Query connections: one task each, one answer after another.
+"""Serves query connections: a task each, one answer after another.
 
 Owns: a connection's frames, turns, and what becomes of a failure. Refuses: what a request means
 (`replies.py` of replies, `sessions.py` of sessions), agents' events, who has hung up

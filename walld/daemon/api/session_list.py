@@ -1,4 +1,4 @@
-"""The sessions of a user, as a list.
+"""Lists the sessions of a user.
 
 Owns: what is told of each, out of its file and of what waits for that. Refuses: reading one
 (`open_sessions.py`), the rows of the tree (`ledger/listing.py`).

@@ -1,4 +1,4 @@
-"""Receipts: what a client was told of a session is synced, given back by it after a start.
+"""Sync tokens: clients show a restarted daemon what they were told is synced.
 
 Owns: what a receipt says, and whether the session has that. Refuses: the session
 (`open_sessions.py`), where an entry of it goes (`engine/session_log.py`), deletes

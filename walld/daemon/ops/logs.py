@@ -1,4 +1,4 @@
-"""Log lines: text or JSON, one event one line, safe to show.
+"""Formats log lines as text or JSON: one event a line, escaped.
 
 Owns: the format of a line, and how many a second peers can cause. Refuses: writing it
 (`log_queue.py`), deciding what is worth a line, and payload: callers log ids, counts and errors,

@@ -1,4 +1,4 @@
-"""How the daemon is: for `walld status`, the metrics' gauges and the service manager's line.
+"""The daemon's status: for `walld status`, gauges and the service manager.
 
 Owns: reading the rooms and naming what they say. Refuses: deciding anything by it.
 """
@@ -18,7 +18,7 @@ from walld.recovery import quarantine
 from walld.wal.layout import QUARANTINE_DIR
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from walld.daemon.maintenance import Background
     from walld.daemon.metrics import Metrics
@@ -56,6 +56,7 @@ class State:
         self.sessions: Sessions | None = None
         self.metrics: Metrics | None = None
         self.socket_files: Sequence[SocketFile] = ()
+        self.users: Callable[[], dict[str, object] | None] | None = None
 
     def mended(self, mended: Mended, seconds: float) -> None:
         """The start is over."""
@@ -190,6 +191,7 @@ class State:
             "record_bytes_carried": engine.carried_bytes,
             "lost_acked": engine.counters.lost_acked,
             "log_lines_dropped": logs.dropped_lines(),
+            "users": None if self.users is None else self.users(),
             "start": self._start(),
         }
 

@@ -1,4 +1,4 @@
-"""Talking to the service manager: sd_notify, the watchdog, and sockets it opened for us.
+"""Talks to the service manager: sd_notify, the watchdog, inherited sockets.
 
 Owns: the datagrams of sd_notify(3) and the checks of sd_listen_fds(3), by hand: the protocol is one
 datagram and three variables. Refuses: deciding when the daemon is ready or well.

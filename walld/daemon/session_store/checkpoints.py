@@ -1,4 +1,4 @@
-"""Lines of sessions on their way out of the log and into their files.
+"""Checkpoints: moves lines of sessions from the log into their files.
 
 Owns: when a session's lines are due, the checkpoint itself, its snapshot. Refuses: which lines
 there are (`engine/session_log.py`), those that a start finds in the log (`session_replay.py`), the

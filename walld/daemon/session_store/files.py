@@ -1,4 +1,4 @@
-"""What a session's file, its snapshot and what is pending come to. For the thread of the files.
+"""Folds a session from its snapshot, file and pending lines, in the files' thread.
 
 Owns: folding, reading, and saying once that a file is damaged. Refuses: the loop
 (`open_sessions.py`), lines (`ledger/`), what they mean (`sessions/`).

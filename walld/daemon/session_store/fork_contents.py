@@ -1,4 +1,4 @@
-"""What a new session is begun with when it is forked from another.
+"""Makes the lines that a forked session begins with.
 
 Owns: the lines of the copy, the `forked` event among them, and that no turn of it stays open: who
 works on a turn of the source does not work on its copy. Refuses: which events are copied

@@ -1,4 +1,4 @@
-"""The open sessions of a daemon: folded once, read from file and memory.
+"""The table of open sessions: folded once, read from file and memory.
 
 Owns: opening a session (its fold, from snapshot, file and what is pending), reading its lines,
 deleting it. Refuses: what an entry means (`engine/session_log.py`, `sessions/`), the file growing

@@ -1,4 +1,4 @@
-"""A reply's messages as entries of its session.
+"""Turns a reply's messages into entries of its session.
 
 Owns: their payloads and what lies beside, their ids, their parents. Refuses: which reply is moved
 and when (`turn_watcher.py`).

@@ -1,4 +1,4 @@
-"""A forked session comes to be: its artifacts, its lines, its snapshot; all of it, or nothing.
+"""Writes a forked session: artifacts, lines, snapshot; all or nothing.
 
 Owns: the order of that, and that nothing comes of a session that was deleted meanwhile. Refuses:
 which lines (`fork_contents.py`), who may open the new session (`open_sessions.py`). For the thread

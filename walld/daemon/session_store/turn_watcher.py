@@ -1,4 +1,4 @@
-"""Turns of processes that are gone, and replies of turns that have ended.
+"""Interrupts turns of dead processes and commits replies of ended turns.
 
 Owns: interrupting a turn, and moving a reply's messages into its session before it goes. Refuses:
 whose turn it is (`engine/session_log.py`), folding replies (`reply_reader.py`), what entries their

@@ -1,4 +1,4 @@
-"""What a start has found of damage and could not finish: the rest of it, in the background.
+"""Deferred recovery: finishes in the background what a start found damaged.
 
 Owns: notes that a start had no room for, tried again; and the settled rows of corrupt batches,
 written once nothing is known from those batches alone; and those of segments that leave unread;

@@ -1,4 +1,4 @@
-"""What a start does with the notes of a daemon that died within a delete, or within a fork.
+"""Finishes deletes and forks that a killed daemon had begun.
 
 Owns: that the rest of such a session goes before anybody asks for it, and when its note does; and
 that the room which a note, or whatever else, was given on a full disk is put aside again.

@@ -1,4 +1,4 @@
-"""A start's own segment, and what stands first in it; on a full disk, once there is room for that.
+"""Opens the first segment of a start, on a full disk once there is room.
 
 Owns: when the log of a start can be written to, and that a start goes on where only room is
 missing for that. Refuses: how a segment is opened and written (`writer.py`), what is found

@@ -1,4 +1,4 @@
-"""Sessions of a start: lines that stand in the log are pending again, or go into their files.
+"""Restores sessions at a start: lines of the log are pending again or go to their files.
 
 Owns: the order of that. Refuses: which lines count (`session_replay.py`), deletes and forks that
 were not finished (`finish_intents.py`), writing files (`session_store/checkpoints.py`).

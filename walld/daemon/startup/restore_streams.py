@@ -1,4 +1,4 @@
-"""What a start found becomes the engine's state again.
+"""Restores the engine's streams, segments and partials from what recovery found.
 
 Owns: which streams of the log are live, orphans, kept or done with. Refuses: reading
 (`startup_recovery.py`).

@@ -1,4 +1,4 @@
-"""Lines of sessions that a start finds in the log: pending again, or where they belong in a file.
+"""Replays lines of sessions that a start finds in the log.
 
 Owns: reading them, which of them count, and those that go between those of the file. Refuses: which
 lines power tore (`ledger/pending.py`), when they go to their file (`checkpoints.py`).

@@ -1,4 +1,4 @@
-"""Room in the log: live records are carried out of old segments, dead segments unlinked.
+"""Compaction: carries live records out of old segments and unlinks dead ones.
 
 Owns: which records are written again, when, and which segment goes. Refuses: what a carried record
 means for its stream (`engine/batch_builder.py`), writing it (`flusher.py`), partials

@@ -1,4 +1,4 @@
-"""Who runs a disk verb: a thread each for the writer, the syncer and the background.
+"""Threads that run disk verbs: one each for writer, syncer and background.
 
 Owns: handing a job to its thread and bringing back what it returned. Refuses: what a job does.
 

@@ -1,4 +1,4 @@
-"""The flusher: everything queued, all streams together, whenever a flush is due.
+"""Flushes everything queued of all streams whenever a flush is due.
 
 Owns: carrying out flushes, what each cost and how long its oldest event had waited. Refuses: when
 one is due (`engine/flush_schedule.py`), what is in a batch (`engine/batch_builder.py`), how a batch

@@ -1,4 +1,4 @@
-"""The keeper of partials: made of orphans, removed once nobody needs them.
+"""Writes partials of orphaned replies, and removes those nobody needs.
 
 Owns: when a stream's records may become a partial, when the log may let go of them, and the ways a
 partial ends: resolved, unwanted, past its retention age. Refuses: the file (`partials/store.py`),
@@ -22,6 +22,7 @@ from walld_client.paths import path_name
 from walld.daemon import event_loop
 from walld.engine.partial_index import KeptFacts
 from walld.errors import FormatError, Misplaced, Refusal
+from walld.partials.ages import AGES_PATH, Ages
 from walld.partials.file import PartialFacts
 from walld.partials.names import Whose, check_names
 from walld.partials.store import PartialStore, path_of
@@ -36,6 +37,7 @@ if TYPE_CHECKING:
     from walld.daemon.storage.reply_reader import Reader
     from walld.engine.engine import Engine
     from walld.engine.stream import Stream
+    from walld.partials.ages import Name
 
 __all__ = ["Keeper"]
 
@@ -60,6 +62,9 @@ class Keeper:
         self._reader = reader
         self._thread = thread
         self._retention = retention_seconds
+        self._ages: Ages | None = None
+        """None until it is read."""
+        self._looked_at: float | None = None
         self._in_vain: dict[int, tuple[Stream, tuple[int, str, str]]] = {}
         """By stream number: partials whose making failed, and where they may lie all the same."""
         self._left: dict[tuple[int, str, str], int] = {}
@@ -373,27 +378,49 @@ class Keeper:
         return None
 
     async def expire(self) -> None:
-        """Partials past their retention age go; the one rule here that reads a wall clock."""
-        before_ms = int((time.time() - self._retention) * 1000)
-        for uid, session, name in self._engine.kept.all_names():
-
-            def job(uid: int = uid, session: str = session, name: str = name) -> int:
-                return self._store.read_facts(uid, session, name).made_at_ms
-
+        """Partials past their retention age go, by running time (`partials/ages.py`)."""
+        made = await self._made()
+        now, wall_ms = event_loop.now(), time.time_ns() // 1_000_000
+        ages = self._ages if self._ages is not None else await self._thread.run(self._read_ages)
+        elapsed_ms = None if self._looked_at is None else int((now - self._looked_at) * 1000)
+        self._ages, self._looked_at = ages, now
+        step_ms = ages.look(made, elapsed_ms, wall_ms)
+        if step_ms is not None:
+            _log.warning(
+                "the wall clock has stepped by %+d s: for a day of running time no partial is "
+                "removed for its age",
+                step_ms // 1000,
+            )
+        for names in ages.past(self._retention * 1000):
             try:
-                made_at_ms = await self._thread.run(job)
+                await self.resolve_partial(*names)
+            except (FileNotFoundError, Refusal):
+                continue  # resolved meanwhile; or its owner is back, and it is no partial
             except (OSError, FormatError) as error:
-                _log.error("retention: partial %s/%s: %s", session, name, error)
+                _log.error("retention: partial %s/%s: %s", *names[1:], error)
                 continue
-            if made_at_ms < before_ms:
-                try:
-                    await self.resolve_partial(uid, session, name)
-                except (FileNotFoundError, Refusal):
-                    continue  # resolved meanwhile; or its owner is back, and it is no partial
-                except (OSError, FormatError) as error:
-                    _log.error("retention: partial %s/%s: %s", session, name, error)
-                    continue
-                _log.warning("partial of uid %d past its retention age removed", uid)
+            _log.warning("partial of uid %d past its retention age removed", names[0])
+        if made:  # else nothing has an age
+            await self._thread.run(partial(self._store.write_ages, ages.encode()))
+
+    async def _made(self) -> list[tuple[Name, int]]:
+        """Every partial that can be read, and when it was made by its own word."""
+        made: list[tuple[Name, int]] = []
+        for names in self._engine.kept.all_names():
+            try:
+                facts = await self._thread.run(partial(self._store.read_facts, *names))
+            except (OSError, FormatError) as error:
+                _log.error("retention: partial %s/%s: %s", *names[1:], error)
+                continue
+            made.append((names, facts.made_at_ms))
+        return made
+
+    def _read_ages(self) -> Ages:
+        try:
+            return self._store.read_ages()
+        except FormatError as error:
+            _log.error("%s: %s; the ages of partials begin anew", AGES_PATH, error)
+            return Ages()
 
     async def _remove(self, uid: int, session: str, name: str) -> None:
         await self._thread.run(lambda: self._store.remove_named(uid, session, name))

@@ -1,4 +1,4 @@
-"""What damage costs that a running daemon meets: a record that does not verify when it is read.
+"""Handles records that fail their checksum when a running daemon reads them.
 
 Owns: which records were met, and counting what they held as `lost_acked`, each once however often
 it is read. Refuses: how a reply is served without it (`reply_reader.py`), and what a start finds

@@ -1,4 +1,4 @@
-"""Reading a reply back: from memory, from segments, from a partial.
+"""Reads a reply back from memory, segments and its partial.
 
 Owns: collecting a stream's records and folding them. Refuses: deciding which (`server.py`).
 

@@ -1,4 +1,4 @@
-"""The syncer: what is written becomes durable, on a cadence of its own.
+"""Syncs written segments, on a cadence of its own.
 
 Owns: carrying out syncs, one after the other, and telling whom each concerns. Refuses: when one is
 due (`engine/flush_schedule.py`), where batches stand, and what follows when a sync fails

@@ -1,4 +1,4 @@
-"""The writer: batches to the segment of now, and to a new one where the disk refuses.
+"""Writes batches to the current segment, and rolls to a new one when the disk refuses.
 
 Owns: which segment is written to and at what offset, when the next one begins, what follows when a
 write or a sync fails, and the words for it (`trouble`). Refuses: what is in a batch

@@ -1,4 +1,4 @@
-"""The door: who is let in, and what a newcomer says first.
+"""Accepts connections and reads the first frame: who is let in, as what.
 
 Owns: accepting, the bounds on how many may be here, Hello and Welcome, and whose way leads where:
 a query to its own task, an agent to the sweep. Refuses: making the sockets it listens on

@@ -1,4 +1,4 @@
-"""Agents' connections: whose each socket is, what waits to be sent on it, and how it ends.
+"""The table of agents' connections: owner, output buffer, close.
 
 Owns: the table of open sockets, by descriptor, by connection, and counted by uid; acks and answers
 on their way out. Refuses: who may come in (`acceptor.py`), reading (`socket_reader.py`), what is

@@ -1,4 +1,4 @@
-"""Who a peer is and whether it is still there: asked of the kernel, not of a clock.
+"""Peer credentials and pidfds: who a peer is and whether it lives, from the kernel.
 
 Owns: SO_PEERCRED, pidfds, boot id, start time. Refuses: what follows from a death
 (`socket_reader.py`).

@@ -1,4 +1,4 @@
-"""The departed: processes that have exited, read to the end of what they left.
+"""Reads the sockets of exited processes to their end.
 
 Owns: whose exit is known, and reading what the kernel still holds of them, within the shares of
 everybody. Refuses: who has exited (`liveness.py`), how much may be read (`fair_queue.py`), what

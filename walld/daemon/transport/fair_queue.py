@@ -1,4 +1,4 @@
-"""Shares: how much one agent may give between two flushes, so that nobody waits behind it.
+"""Bounds what one agent may send between two flushes, so that none delays the others.
 
 Owns: who has given its share and is not read until the flush that takes it has begun; when nobody
 is read, because the queue is full; since when what is read next may have waited. Refuses: reading

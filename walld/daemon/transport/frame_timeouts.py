@@ -1,4 +1,4 @@
-"""Slow frames: agents and newcomers whose frame is begun and never gets whole are closed.
+"""Closes connections whose frame begins and is never completed.
 
 Owns: when a frame has had its time. Refuses: when it was begun (`socket_reader.py`), a query's
 frames (`server.py`).

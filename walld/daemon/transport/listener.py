@@ -1,4 +1,4 @@
-"""The socket agents connect to: taken over from the service manager, or claimed by path.
+"""The listening socket: inherited from the service manager, or bound to a path.
 
 Owns: binding, modes, removing a stale socket, and whether agents still find it at its path.
 Refuses: accepting (`acceptor.py`).

@@ -1,4 +1,4 @@
-"""The processes behind connections and streams, and when they are gone.
+"""Tracks the processes behind connections and streams, and notices their exit.
 
 Owns: one pidfd for each process of interest, and the reconnect grace of those that cannot be seen.
 Refuses: sockets and what follows from a death (`socket_reader.py`), the questions to the kernel

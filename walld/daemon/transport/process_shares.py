@@ -1,4 +1,4 @@
-"""Parts: what each process may give between two flushes while others wait, or where much has come.
+"""Bounds what one process may send between two flushes while others wait.
 
 Owns: when reading is tight, and how many bytes a process may give in its turn then. Refuses: who is
 watched where (`fair_queue.py`), reading (`socket_reader.py`).

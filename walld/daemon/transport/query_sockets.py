@@ -1,4 +1,4 @@
-"""Query connections: who has hung up, and whose words are still to be done.
+"""Notices query connections that hung up, and requests they left unfinished.
 
 Owns: which connections that ask were hung up by the other side, and waiting for what those left.
 Refuses: reading and answering them (`server.py`), agents' connections (`exited.py`).

@@ -1,4 +1,4 @@
-"""Intake: what agents say is read, in turn, until the end of each.
+"""Reads agents' sockets in turn, to the end of each.
 
 Owns: whose turn it is: sweeps over all agents, newcomers in between; and how old what is read may
 be. Refuses: who may come in (`acceptor.py`), the sockets and what is sent on them

@@ -1,4 +1,4 @@
-"""What happened in each turn and to each tool call, gathered from all events once.
+"""The history of every turn and tool call, gathered from all events once.
 
 Owns: `TurnAccount`, `ToolAccount` and how they are gathered. Refuses: transitions (`turns.py`,
 `tools.py`), shapes of views (each has its own module).

@@ -1,4 +1,4 @@
-"""Words about a call that came with an import from another line of history.
+"""Results of a call that came with an import from another branch of history.
 
 Owns: which calls of a copy only such words have settled. Refuses: what is told of them
 (`imported.py`).

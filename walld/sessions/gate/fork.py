@@ -1,4 +1,4 @@
-"""What a new session gets of an old one.
+"""Selects the events of a session that a fork copies.
 
 Owns: which events are copied, and how they hang together there. Refuses: the `forked` event
 itself and the lines (the daemon), artifacts (they are not copied: the same bytes serve both).

@@ -1,4 +1,4 @@
-"""What an import has to tell the gate of the session it went to.
+"""What an import tells the gate of the session it went to.
 
 Owns: the comparison of two gates, that of the lines as they came and that of what became of them.
 Refuses: reading lines (`foreign/own.py`), appending (the command line).

@@ -1,4 +1,4 @@
-"""What waits for somebody: approvals, calls that did not run, calls nobody knows about, turns.
+"""What waits for a decision: approvals, calls that did not run, calls of unknown outcome.
 
 Owns: which actions are pending. Refuses: whether it is safe to take them (`resume.py`).
 """

@@ -1,4 +1,4 @@
-"""Calls that may have run by what is lost, or was left out of a fork, though nothing left says so.
+"""Calls that may have run, judged by what is lost or was left out of a fork.
 
 Owns: which seqs are lost, and what of the rest proves that a call did not start among them.
 Refuses: what may be done with such a call (`resume.py`).

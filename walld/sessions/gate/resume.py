@@ -1,4 +1,4 @@
-"""Whether it is safe to go on, and what may be done with each call that has no result.
+"""The resume gate: whether a session may go on, and what to do with each open call.
 
 Owns: the boundary the work stopped at, the rules of what may run again, the comparison of the
 workspace then and now. Refuses: running anything, computing a fingerprint (the client), looking for

@@ -1,4 +1,4 @@
-"""The workspace as the ledger last knew it, against what it is now.
+"""Compares the workspace with what the ledger last knew of it.
 
 Owns: `Compared`, and which difference counts. Refuses: looking at any file.
 

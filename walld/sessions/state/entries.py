@@ -1,4 +1,4 @@
-"""Between an entry as it was asked for, the event it is, and the line it stands in.
+"""The three forms of an entry: request, event, line.
 
 Owns: reading a payload, and the three forms of one thing. Refuses: whether it may come
 (`session_state.py`), where it goes (`engine/session_log.py`).

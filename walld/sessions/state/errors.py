@@ -1,4 +1,4 @@
-"""What a view is asked for in vain, as types.
+"""The errors of views, as types.
 
 Owns: the errors of projections. Refuses: problems of events (`events.py`), which are no errors of
 whoever folds them.

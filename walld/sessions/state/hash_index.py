@@ -1,4 +1,4 @@
-"""Tables that load as one block: what a session remembers of everything that came before.
+"""Hash indexes that load as one block, for everything a session has seen.
 
 Owns: `Seqs` (name -> seq) and `Records` (name -> bytes), each a sorted block of hashes beside what
 changed since. Refuses: giving the names back; the ledger has them.

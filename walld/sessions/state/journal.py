@@ -1,4 +1,4 @@
-"""The turns and tool calls of a session: those at work in memory, those at rest as bytes.
+"""Turns and tool calls of a session: open ones in memory, finished ones as bytes.
 
 Owns: which turns and calls there are, and by which message id and stream id. Refuses: their
 transitions (`turns.py`, `tools.py`), who may come next (`session_state.py`).

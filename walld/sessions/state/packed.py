@@ -1,4 +1,4 @@
-"""Bytes of what a snapshot holds, whatever an entry may have said.
+"""Packs values of a snapshot as bytes, whatever an entry may hold.
 
 Owns: one value to bytes and back. Refuses: which values there are (`snapshot.py`, `journal.py`).
 

@@ -1,4 +1,4 @@
-"""Which entry each entry hangs on, by seq.
+"""The parent of each entry, by seq.
 
 Owns: the parents, and whether one entry stands above another. Refuses: ids, which of them may be
 named (`session_state.py`, `references.py`).

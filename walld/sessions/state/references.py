@@ -1,4 +1,4 @@
-"""What an event says of an earlier entry: a label, a move of the leaf, an edit, a compaction.
+"""References from an event to an earlier entry: label, move, edit, compaction.
 
 Owns: which field of which type names an entry, and where that may stand. Refuses: the entry's own
 place (`session_state.py`), what the event does (`messages.py`, `path.py`).

@@ -1,4 +1,4 @@
-"""What the daemon knows of an open session: enough to say whether the next event may come.
+"""The state of an open session: enough to accept or refuse the next event.
 
 Owns: ids, parents, the leaf, keys, turns and tools, event by event. Refuses: payloads beyond what
 it needs of them (the projections read those), seqs and lines (the daemon gives them), disks.

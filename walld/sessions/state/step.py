@@ -1,4 +1,4 @@
-"""What of an event the state of a session needs to know, and what its key is found by.
+"""What the state keeps of an event, and the key it is found by.
 
 Owns: `Step`, which facts of a payload it takes along. Refuses: what a step does
 (`session_state.py`).

@@ -12,14 +12,14 @@
 import { connect, type Socket } from "node:net";
 import { setTimeout as sleep } from "node:timers/promises";
 
-import { Refused, Unavailable, isPassing } from "../errors.ts";
+import { Refused, Unavailable, Unsupported, isPassing } from "../errors.ts";
 import { BACKOFF_MS_MIN, TIMEOUT_MS } from "../limits.ts";
 import { writeFirst } from "../link/immediateWrite.ts";
 import { CLIENT_NAME, PRODUCER } from "../link/producer.ts";
 import { after } from "../link/timers.ts";
 import { Unreadable, decodeBody, type Fields } from "../wire/codec.ts";
 import { PROTOCOL_VERSION, Splitter, encodeFrame } from "../wire/framing.ts";
-import type { MessageName, ToQuery, WireAnswer, WireError } from "../wire/messages.ts";
+import { TAGGED, type MessageName, type ToQuery, type WireAnswer, type WireError } from "../wire/messages.ts";
 import { Receipts } from "./receipts.ts";
 
 const TO_QUERY = ["Welcome", "Answer", "Error"] as const;
@@ -169,6 +169,9 @@ export async function knock(path: string, withinMs: number): Promise<void> {
 }
 
 interface Asked {
+  /** Its name, and that of the view where it is Project. */
+  verb: string;
+  tag: number;
   sessionId: unknown;
   chunks: Uint8Array[];
   resolve: (answer: Uint8Array) => void;
@@ -192,6 +195,8 @@ class Conversation {
   /** By its id, whose receipt was shown. */
   private readonly shown = new Map<number, string>();
   private nextId = 1;
+  /** The version of the daemon. */
+  private version = "";
 
   private constructor(path: string, receipts: Receipts) {
     this.receipts = receipts;
@@ -251,6 +256,8 @@ class Conversation {
         reject(new Late(`no answer from walld within ${timeoutMs} ms`));
       });
       this.asked.set(id, {
+        verb: name === "Project" ? `Project ${String(fields["name"])}` : name,
+        tag: TAGGED[name][0],
         sessionId: fields["session_id"],
         chunks: [],
         resolve: (answer) => {
@@ -292,9 +299,14 @@ class Conversation {
     try {
       for (const body of this.splitter.feed(received)) {
         const word = decodeBody(body, TO_QUERY) as unknown as ToQuery;
-        if (word.is === "Welcome") welcomed();
-        else if (word.is === "Answer") this.answered(word);
-        else if (word.id === 0) end(errorOf(word));
+        if (word.is === "Welcome") {
+          this.version = word.daemon;
+          welcomed();
+        } else if (word.is === "Answer") this.answered(word);
+        else if (word.id === 0) {
+          this.unknown(word);
+          end(errorOf(word));
+        }
         else this.refused(word);
       }
     } catch (error) {
@@ -319,7 +331,23 @@ class Conversation {
     const sessionId = this.shown.get(word.id);
     this.shown.delete(word.id);
     if (sessionId !== undefined && isPassing(errorOf(word))) this.unshown.add(sessionId);
-    this.take(word.id)?.reject(errorOf(word));
+    const one = this.take(word.id);
+    const isTag = word.code === "bad_request" && word.limit.startsWith("a request of tag");
+    const isUnknown = isTag || word.code === "unknown_projection";
+    one?.reject(isUnknown ? this.unsupported(one, word) : errorOf(word));
+  }
+
+  /** Of what a daemon ends the connection for, those requests whose tag it does not know: 0.1.0 does at one above 63. */
+  private unknown(word: WireError): void {
+    for (const [id, one] of this.asked) {
+      if (word.code !== "malformed" || !word.got.startsWith(`tag ${one.tag}:`)) continue;
+      this.asked.delete(id);
+      one.reject(this.unsupported(one, word));
+    }
+  }
+
+  private unsupported(one: Asked, word: WireError): Unsupported {
+    return new Unsupported(one.verb, this.version, word.code, word.got, word.limit);
   }
 
   private take(id: number): Asked | undefined {

@@ -117,7 +117,7 @@ export type ToAgent =
 
 /** The daemon's words to a query client. */
 export type ToQuery =
-  | { is: "Welcome"; version: number }
+  | { is: "Welcome"; version: number; daemon: string }
   | WireAnswer
   | WireError;
 

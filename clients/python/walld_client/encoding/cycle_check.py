@@ -1,4 +1,4 @@
-"""Values that contain themselves: what was met on the way through one.
+"""Detects values that contain themselves.
 
 Owns: which parts of a value are taken apart, and how often. Refuses: what becomes of them.
 

@@ -1,4 +1,4 @@
-"""Which texts of an entry are names: what walld, or whoever reads the log, finds something by.
+"""Which fields of an entry are names, which `redact` must not change.
 
 Owns: the table of them by the type of the entry. Refuses: what is done with the others
 (`redaction.py`), the checks of payloads (the daemon's `sessions/state/events.py`).

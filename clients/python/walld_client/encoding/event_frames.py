@@ -1,4 +1,4 @@
-"""Event frames as the client holds them: ids at fixed places, tokens packed by hand, runs folded.
+"""Event frames as bytes: ids at fixed places, tokens packed by hand, runs folded.
 
 Owns: bytes of a frame whose stream and seq are always msgpack uint32, so that they stand at the
 same place in every event frame. Refuses: sockets, order, memory.

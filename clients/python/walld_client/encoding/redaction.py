@@ -1,4 +1,4 @@
-"""`redact`: what a text becomes before it leaves the process.
+"""Applies `redact` to every text before it leaves the process.
 
 Owns: giving it every text of a value, and saying what is wrong with what it gives back. Refuses:
 which values those are (`reply.py`, `terminal_events.py`, `append_steps.py`), which texts of an

@@ -1,4 +1,4 @@
-"""The application's own values as bytes: info, meta, payload, detail, arguments and results.
+"""Encodes the application's values: info, meta, payload, detail, arguments, results.
 
 Owns: the promise that any value can be sent. Refuses: raising. What msgpack or JSON cannot hold is
 sent as its repr, a lone surrogate in a str as U+FFFD, and what is too long as its beginning. A

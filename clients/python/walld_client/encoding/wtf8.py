@@ -1,4 +1,4 @@
-"""Text that may hold half a character: bytes of the wire to str, and str to what others can take.
+"""Text with lone surrogates: bytes of the wire to str, and str to valid UTF-8.
 
 Owns: joining surrogate halves, and replacing those that stay alone. Refuses: what the text means.
 

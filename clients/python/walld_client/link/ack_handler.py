@@ -1,4 +1,4 @@
-"""What the daemon tells an agent, and what follows from it for the ring.
+"""Handles the daemon's acks and notices on an agent's connection.
 
 Owns: the meaning of Welcome, Ack, Refused, Drained and Error. Refuses: sockets (the link gives it
 bytes), the lock (the link holds it).

@@ -1,4 +1,4 @@
-"""What is not yet known synced: the ring a dead daemon's successor is fed from.
+"""The backlog: frames that are not known synced, resent to a restarted daemon.
 
 Owns: the order of frames (`ring.py` has them), how they are folded, sent, taken back, and which are
 dropped when they are too many. Refuses: sockets (a `send` is passed in), time, the lock (the caller

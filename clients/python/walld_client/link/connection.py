@@ -1,4 +1,4 @@
-"""The connection of a process to its daemon: one socket for all streams, while there is one.
+"""The connection of a process to its daemon: one socket for all streams.
 
 Owns: the socket's life: connect, say hello and what is held, send, hear, lose, hang up. Refuses:
 what an event is and when there is one (`link.py`), what is held (`backlog.py`), what the daemon

@@ -1,4 +1,4 @@
-"""The one thread a process has: parked in poll(), woken for trouble only.
+"""The I/O thread of a process: parked in poll(), woken for trouble only.
 
 Owns: the thread, the pipe that wakes it, and how long it sleeps. Refuses: what to do on a socket;
 a link says what it waits for (`wants`) and does its own work (`attend`).

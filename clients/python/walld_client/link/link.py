@@ -1,4 +1,4 @@
-"""The link of a process to its daemon: streams and events in, whether anybody is there or not.
+"""The link of a process to its daemon: takes streams and events, connected or not.
 
 Owns: what is done under the lock for an application: streams begun, events put in order, chores,
 waiting for the daemon's word; and for the keeper: what is due when. Refuses: what an event means

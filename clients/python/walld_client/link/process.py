@@ -1,4 +1,4 @@
-"""What there is once per process, and starts anew in the child of a fork.
+"""Per-process state, made anew in the child of a fork.
 
 Owns: the producer id, the numbers of streams, the keeper (the one thread), and the fork hook.
 Refuses: knowing what a link or a query is; they register here and offer `forked()`.

@@ -1,4 +1,4 @@
-"""Getting to a daemon: where, how often, and what is said to people when there is none.
+"""Connects to a daemon: where, how often, and what is logged when there is none.
 
 Owns: the attempts of one link, their backoff, the new socket's settings, and the one log line for
 the first event that cannot be delivered. Refuses: what is sent, and when an attempt is due is

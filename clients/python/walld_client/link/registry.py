@@ -1,4 +1,4 @@
-"""The streams of a link: by number, by the application's id, by session.
+"""The streams of a link: by number, by id, by session.
 
 Owns: who is known, and when a stream is forgotten. Refuses: sending, the lock (the caller holds
 it).

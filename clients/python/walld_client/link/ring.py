@@ -1,4 +1,4 @@
-"""The frames that a link holds, and how many and how large they are.
+"""The ring of frames that a link holds, with their count and size.
 
 Owns: where each frame is, and the numbers that say so. Refuses: why one goes from one place to
 another (`backlog.py`).

@@ -1,7 +1,7 @@
-"""Where the daemon's socket is.
+"""Finds the daemon's socket.
 
-Owns: the order of the candidates and the check of the one that lies in a shared directory.
-Refuses: connecting.
+Owns: the order of the candidates, the check of the one that lies in a shared directory, and the
+folder for the socket of a daemon that a program starts for itself. Refuses: connecting.
 
 A folder below the temporary directory could have been put there by another user before us, who
 would then be told all our agents say. So it counts only if it is a directory (not a link), ours,
@@ -10,11 +10,17 @@ and closed to everybody else.
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 from collections.abc import Mapping
+from contextlib import suppress
+from hashlib import sha256
 
-__all__ = ["find_socket", "is_private", "socket_candidates"]
+__all__ = ["check_length", "find_socket", "is_private", "runtime_folder", "socket_candidates"]
+
+SOCKET_PATH_BYTES_MAX = 107
+"""sun_path holds 108 bytes with its NUL."""
 
 
 def socket_candidates(env: Mapping[str, str], uid: int) -> list[str]:
@@ -73,3 +79,43 @@ def is_private(folder: str, uid: int) -> bool:
         and status.st_uid == uid
         and not status.st_mode & (stat.S_IRWXG | stat.S_IRWXO)
     )
+
+
+def runtime_folder(directory: str) -> str:
+    """A folder of this user's alone, made here, for the socket `s` of the daemon of that data
+    directory: always the same one, so another process finds it.
+
+    Raises PermissionError where it is somebody else's, OSError where none can be.
+    """
+    uid = os.geteuid()
+    name = sha256(os.fsencode(os.path.realpath(directory))).hexdigest()[:16]
+    runtime, temporary = os.environ.get("XDG_RUNTIME_DIR", ""), os.environ.get("TMPDIR", "")
+    own = os.path.join(runtime, "walld")  # below a folder that is this user's alone
+    bases = [own] if os.path.isabs(runtime) else []
+    bases += [f"{base}/walld-{uid}" for base in (temporary, "/tmp") if os.path.isabs(base)]
+    for base in bases:
+        folder = os.path.join(base, name)
+        if not os.path.isdir(os.path.dirname(base)) or not _fits(os.path.join(folder, "s")):
+            continue
+        for path in (base, folder):
+            with suppress(FileExistsError):
+                os.mkdir(path, 0o700)
+            if path != own and not is_private(path, uid):
+                text = f"not a directory that only uid {uid} can use: remove it or name a socket"
+                raise PermissionError(errno.EPERM, text, path)
+        return folder
+    text = f"no folder for a socket can be made: name a socket; tried {', '.join(bases)}"
+    raise FileNotFoundError(errno.ENOENT, text)
+
+
+def check_length(path: str) -> None:
+    """ValueError for a path that no socket can have."""
+    if not _fits(path):
+        raise ValueError(
+            f"a socket's path has at most {SOCKET_PATH_BYTES_MAX} bytes, {path} has "
+            f"{len(os.fsencode(path))}: name a shorter one"
+        )
+
+
+def _fits(path: str) -> bool:
+    return len(os.fsencode(path)) <= SOCKET_PATH_BYTES_MAX

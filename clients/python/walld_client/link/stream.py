@@ -1,4 +1,4 @@
-"""What a link knows of one stream of this process.
+"""One stream of this process, as its link knows it.
 
 Owns: the stream's number, names and positions. Refuses: sending, and the rules of a reply
 (`reply.py`). Everything here is read and written under the lock of the stream's link.

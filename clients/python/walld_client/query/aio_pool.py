@@ -1,4 +1,4 @@
-"""Query connections of an asyncio client, one for each request that is awaited at the same time.
+"""A pool of query connections for asyncio: one for each request awaited at the same time.
 
 Owns: which connection a request takes, and whose turn it is. Refuses: moving bytes
 (`aio_query.py`). As `pool.py`.

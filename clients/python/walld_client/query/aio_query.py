@@ -1,4 +1,4 @@
-"""Requests from asyncio: one kept connection, one request after another.
+"""A query connection for asyncio, kept open between requests.
 
 Owns: the non-blocking socket of a client's requests, moved by the running loop. Refuses: what a
 request means (`aio.py`), bytes to answers (`requests.py`), who has it now (`aio_pool.py`).
@@ -104,6 +104,8 @@ class AsyncQuery:
                     text = f"{error}; whether it did what was asked is not known"
                     raise Unavailable(text) from error
         except (Refused, ValueError):
+            if self._conversation.is_over:
+                self.close()
             raise  # an answer like any other, or nothing was sent: the connection is good
         except BaseException:
             self.close()

@@ -1,4 +1,4 @@
-"""Answers without a daemon: yes, no or unknown, from the data directory alone.
+"""Answers from the data directory alone, without a daemon: yes, no or unknown.
 
 Owns: when "nothing there" is proven. Refuses: reading a reply (`walld recover --data` does), locks,
 writing.

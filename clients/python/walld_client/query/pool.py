@@ -1,4 +1,4 @@
-"""Query connections of a client, one for each request that waits at the same time.
+"""A pool of query connections: one for each request that waits at the same time.
 
 Owns: which connection a request takes. Refuses: moving bytes (`query.py`).
 

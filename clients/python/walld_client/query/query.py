@@ -1,4 +1,4 @@
-"""Requests from a thread: one kept connection, one request after another.
+"""A blocking query connection, kept open between requests.
 
 Owns: the blocking socket of a client's requests and the wait of at most `timeout`. Refuses: what a
 request means (`client.py`), bytes to answers (`requests.py`).
@@ -124,6 +124,8 @@ class Query:
                     text = f"{error}; whether it did what was asked is not known"
                     raise Unavailable(text) from error
         except (Refused, ValueError):
+            if self._conversation.is_over:
+                self._drop()
             raise  # an answer like any other, or nothing was sent: the connection is good
         except BaseException:
             self._drop()

@@ -1,4 +1,4 @@
-"""The conversation of a query connection, without I/O: bytes in, answers out.
+"""The protocol of a query connection, without I/O: bytes in, answers out.
 
 Owns: the handshake, request ids, the joining of chunks, and which error becomes which exception.
 Refuses: sockets and time; `query.py` and `aio_query.py` move the bytes, one for each colour.
@@ -10,7 +10,7 @@ from collections.abc import Callable
 from typing import Any, NoReturn, TypeVar
 
 import msgspec
-from walld_client.errors import Refused, Unavailable
+from walld_client.errors import Refused, Unavailable, Unsupported
 from walld_client.link import process
 from walld_client.query.sync_tokens import Receipts
 from walld_client.version import CLIENT_NAME
@@ -23,6 +23,7 @@ from walld_client.wire.messages import (
     Error,
     Hello,
     Placed,
+    Project,
     Recovered,
     SessionFacts,
     ToQuery,
@@ -45,6 +46,7 @@ __all__ = [
     "decode_sessions",
     "decode_view",
     "is_passing",
+    "is_unknown",
 ]
 
 _messages = msgspec.msgpack.Decoder(ToQuery)
@@ -90,7 +92,10 @@ class Conversation:
         "_rest",
         "_session_id",
         "_shown_id",
+        "_tag",
         "_unshown",
+        "_verb",
+        "is_over",
         "said",
         "welcome",
     )
@@ -106,6 +111,10 @@ class Conversation:
         """Of the request at hand."""
         self._shown_id = 0
         """Of the last receipt that went with a request."""
+        self._tag, self._verb = 0, ""
+        """Of the request at hand."""
+        self.is_over = False
+        """The daemon has ended the connection."""
         self.welcome: Welcome | None = None
         self.said: Recovering | None = None
         """What was said last, where it was that."""
@@ -128,6 +137,10 @@ class Conversation:
         if len(frame) > framing.FRAME_BYTES_MAX:
             text = f"this {type(made).__name__} request is {len(frame)} bytes"
             raise ValueError(f"{text}, limit {framing.FRAME_BYTES_MAX}: nothing of it was sent")
+        self._tag = int(made.__struct_config__.tag or 0)
+        self._verb = type(made).__name__
+        if isinstance(made, Project):
+            self._verb += f" {made.name}"
         self._session_id = session_id = getattr(made, "session_id", None)
         if session_id not in self._unshown:
             return frame
@@ -178,6 +191,10 @@ class Conversation:
                     self.said = Recovering(_cannot_know(message))
                     raise self.said
                 self.said = None
+                self.is_over = message.id == 0
+                if self.welcome is not None and is_unknown(message, self._tag):
+                    told = (message.code, message.got, message.limit)
+                    raise Unsupported(self._verb, self.welcome.daemon, *told)
                 _raise(message)
         elif message.id == self._id:
             self._chunks.append(message.chunk)
@@ -267,6 +284,17 @@ def is_passing(error: Exception) -> bool:
 
 def _cannot_know(error: Error) -> str:
     return f"walld cannot know now: {error.message} (code {error.code})"
+
+
+def is_unknown(error: Error, tag: int) -> bool:
+    """The daemon has no such request, or no such view (PROTOCOL.md, "From build to build").
+
+    One of 0.1.0 ends the connection at a tag above 63.
+    """
+    if error.id == 0:
+        return error.code == "malformed" and error.got.startswith(f"tag {tag}:")
+    is_tag = error.code == "bad_request" and error.limit.startswith("a request of tag")
+    return is_tag or error.code == "unknown_projection"
 
 
 def _raise(error: Error) -> NoReturn:

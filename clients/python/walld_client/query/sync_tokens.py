@@ -1,4 +1,4 @@
-"""Receipts of a client: what it was told of its sessions, to be shown to the next daemon.
+"""Sync tokens of a client: what it was told of its sessions, shown to the next daemon.
 
 Owns: the last receipt of each session. Refuses: what one says, which the daemon alone knows; when
 it is shown (`requests.py`).

@@ -1,4 +1,4 @@
-"""The content of a message as blocks, out of any dialect and into that of a provider.
+"""The content of a message as blocks: reads any dialect, writes a provider's.
 
 Owns: which blocks are text, pictures in the shapes of both providers, what stands for content that
 a provider cannot be sent. Refuses: calls and their results (`provider.py`), reading artifacts.

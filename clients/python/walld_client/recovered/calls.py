@@ -1,4 +1,4 @@
-"""A call with its result, as providers take it.
+"""Tool calls with their results, as providers take them.
 
 Owns: ids, names, arguments and results of calls in each provider's shape. Refuses: which calls are
 sent, and the text between them: of a recovered reply (`projections.py`), of a session

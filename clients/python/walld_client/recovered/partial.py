@@ -1,4 +1,4 @@
-"""What is left of a reply, as an application reads it.
+"""A recovered reply, as an application reads it.
 
 Owns: `PartialReply` and its reading from the wire. Refuses: asking for it (`client.py`), folding
 (the daemon has done that), the shapes of messages (`projections.py`).

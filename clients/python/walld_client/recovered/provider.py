@@ -1,4 +1,4 @@
-"""Messages of an application's store as a provider takes them.
+"""Converts messages of an application's store for a provider.
 
 Owns: what is sent of each message, in each format. Refuses: which messages there are (the daemon's
 `sessions/views/messages.py`, which uses this too), replies that are not in the ledger yet

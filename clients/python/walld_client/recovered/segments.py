@@ -1,4 +1,4 @@
-"""One piece of a recovered reply, in plain objects.
+"""One segment of a recovered reply, as plain objects.
 
 Owns: `Segment` and how it is read from the wire. Refuses: what a reply is (`partial.py`), what
 becomes of segments in a message (`projections.py`).

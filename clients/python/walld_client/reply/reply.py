@@ -1,4 +1,4 @@
-"""One reply of an agent: what an application calls while it streams.
+"""One reply: the calls an application makes while it streams.
 
 Owns: the meaning of each call, the first-terminal-wins rule, and the short way of a token.
 Refuses: waiting. Every call returns at once, with the seq it used, or 0 where nothing was sent.

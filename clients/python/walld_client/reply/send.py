@@ -1,4 +1,4 @@
-"""A reply's events on their way into a link, under its lock.
+"""Sends a reply's events into its link, under the link's lock.
 
 The long way, and the short one of texts that come less often than tokens do (`reply.py` has that of
 tokens spelled out).

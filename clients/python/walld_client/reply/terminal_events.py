@@ -1,4 +1,4 @@
-"""What the end of a reply says: reasons, and the errors among them.
+"""The terminal event of a reply: its reason, and the errors among them.
 
 Owns: `AppError`s, redacted and of a length that fits. Refuses: sending them (`reply.py`).
 """

@@ -1,4 +1,4 @@
-"""Entries that were posted, on their way: one connection, written to and never waited for.
+"""The connection of `append(wait=False)`: written to and never waited for.
 
 Owns: what waits, what is on its way, the connection of both, and when the keeper looks after them.
 Refuses: whose they are and who waits for them (`append_queue.py`), the lock (`lock.py`), the thread

@@ -1,4 +1,4 @@
-"""Posted entries that wait to be sent: in their order, those of sessions that fail behind the rest.
+"""The order of waiting appends: a failing session's go behind the rest.
 
 Owns: which of them is sent next, and when one of a session that fails is tried again. Refuses: the
 connection (`append_connection.py`), an entry (`posted_entry.py`).

@@ -1,4 +1,4 @@
-"""Entries that are appended without waiting: on their way, or kept until they can be.
+"""The queue of `append(wait=False)`: whose entries they are, until they are answered.
 
 Owns: whose they are, from the first that is posted to the end of the process, and waiting for them.
 Refuses: the connection and the order of what is sent (`append_connection.py`).

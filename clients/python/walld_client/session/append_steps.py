@@ -1,4 +1,4 @@
-"""What a session's calls append, as steps.
+"""The steps of a session's appending calls.
 
 Owns: the meaning of each call in entries, and the one request behind them all. Refuses: reading
 (`session_steps.py`), sockets and waiting (`steps.py`), the forms of an entry (`entries.py`).

@@ -1,4 +1,4 @@
-"""Bytes that are too many for an event: put beside the session, named by their SHA-256.
+"""Artifacts: content too long for an event, stored by its SHA-256.
 
 Owns: uploading in pieces, reading back. Refuses: what takes their place in a payload
 (`truncation.py`), where they are kept (the daemon's), sockets.

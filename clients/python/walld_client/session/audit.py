@@ -1,4 +1,4 @@
-"""What a session's log says against what the application's own store holds.
+"""Compares a session's log with the application's own store.
 
 Owns: findings, their categories and the steps of a repair. Pure. Refuses: asking
 (`ledger_steps.py`), changing a store: the application applies the steps to its own.

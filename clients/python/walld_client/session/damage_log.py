@@ -1,4 +1,4 @@
-"""Saying that a session is damaged: once a process and break, to the log `walld`.
+"""Logs that a session is damaged, once a process and break.
 
 Owns: what has been said. Refuses: finding it, which is the daemon's.
 """

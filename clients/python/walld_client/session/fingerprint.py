@@ -1,4 +1,4 @@
-"""What a workspace is at a moment: its commit, what differs from that, the hashes of some files.
+"""Fingerprints a workspace: commit, changes, hashes of chosen files.
 
 Owns: reading git without starting it where that is simple (HEAD, loose and packed refs, worktrees),
 asking it where no commit is found so (refs in a table of their own: `reftable`), and hashing.

@@ -1,4 +1,4 @@
-"""What a client asks of its sessions as a whole, as steps.
+"""The steps of calls about all sessions: list, delete, audit, repair plan.
 
 Owns: listing, deleting, auditing. Refuses: one session's own calls (`session_steps.py`), the rules
 of an audit (`audit.py`).

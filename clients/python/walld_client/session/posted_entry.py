@@ -1,4 +1,4 @@
-"""An entry that was posted: appended without waiting.
+"""An entry that `append(wait=False)` was given.
 
 Owns: its request, and what is said of one that is refused. Refuses: sending it
 (`append_connection.py`).

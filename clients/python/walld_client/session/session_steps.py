@@ -1,4 +1,4 @@
-"""One session's calls, as steps: what is read of it, and what is done to it as a whole.
+"""The steps of one session's calls: read, fork, delete.
 
 Owns: the meaning of each call in views. Refuses: sockets and waiting (`steps.py`), what is appended
 (`append_steps.py`), turns (`turn_steps.py`), folding (the daemon's).

@@ -1,4 +1,4 @@
-"""Submitting a message, as steps: its turn, or the first one of the same message.
+"""The steps of `submit`: a new turn, or the first one of the same message.
 
 Owns: what is sent of a message, and when another is the same. Refuses: what is done in a turn
 (`turn_steps.py`), what is legal (the daemon says), sockets.

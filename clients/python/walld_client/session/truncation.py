@@ -1,4 +1,4 @@
-"""What of a payload that is too long gives way, and what stands for it.
+"""Shortens payloads that are too long, and marks what was cut.
 
 Owns: which field that is, the description of an artifact in its place, and reading one. Refuses:
 sending the bytes (`artifacts.py`).

@@ -1,4 +1,4 @@
-"""One turn's calls, as steps: from the message that was submitted to its end.
+"""The steps of one turn's calls, from submission to its end.
 
 Owns: finding a turn again, and the events of its work and its tools. Refuses: submitting
 (`submitting.py`), what is legal (the daemon says), a turn's reply (`turn.py` and `aio_turn.py` open

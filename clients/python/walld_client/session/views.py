@@ -1,4 +1,4 @@
-"""Asking for a view of a session.
+"""Requests a view of a session.
 
 Owns: the one request, and what is said where its answer comes too late. Refuses: what a view means
 (the daemon folds it), what becomes of it (`session_steps.py`, `ledger_steps.py`).

@@ -1,4 +1,4 @@
-"""A text or a number of a class of the program's own, as what it is.
+"""Takes texts and numbers of the program's own subclasses as plain ones.
 
 Owns: which values those are, and what goes on the wire for one. Refuses: any other value
 (`value_encoding.py`).

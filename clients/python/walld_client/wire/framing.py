@@ -1,4 +1,4 @@
-"""Bytes to frames and back: a u32 big-endian length, then that many bytes of msgpack.
+"""Frames: a u32 big-endian length, then that many bytes of msgpack.
 
 Owns: the length prefix and its limit. Sans-IO: bytes in, messages out. Refuses: sockets, clocks.
 Invariant: `split` never allocates for a length it has not checked.

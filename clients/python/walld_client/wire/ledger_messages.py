@@ -1,4 +1,4 @@
-"""The frames of sessions: what is asked of a ledger, and what all requests are made of.
+"""The messages about sessions, and the parts all requests share.
 
 Owns: tags 54 to 62, the base of every message, `RequestId` and `Seen`. Refuses: all other frames
 and the unions (`messages.py`, which gives these names out as well); I/O, framing, meaning.

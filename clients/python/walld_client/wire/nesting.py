@@ -1,4 +1,4 @@
-"""How deep msgpack nests, found without decoding it.
+"""Measures how deep msgpack nests, without decoding it.
 
 Owns: the walk. Refuses: deciding what is too deep for whom. Sans-IO.
 

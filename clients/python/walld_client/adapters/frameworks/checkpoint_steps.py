@@ -1,4 +1,4 @@
-"""What a checkpointer asks of a session, as steps.
+"""The steps a checkpointer takes on a session.
 
 Owns: which requests a call takes, and what this process remembers of a thread. Refuses: bytes of
 values (`checkpoint_log.py` names them, the saver makes them), waiting, LangGraph.

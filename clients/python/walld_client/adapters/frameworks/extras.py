@@ -1,4 +1,4 @@
-"""What to install where an adapter's SDK is not there.
+"""Errors for adapters whose SDK is not installed: which extra to install.
 
 Owns: the words of that error. Refuses: importing any SDK.
 """

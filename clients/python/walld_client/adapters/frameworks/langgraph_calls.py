@@ -1,4 +1,4 @@
-"""What LangGraph asks of a checkpointer, as steps.
+"""The calls of LangGraph's checkpointer interface, as steps.
 
 Owns: LangGraph's forms (configs, tuples, metadata) and the bytes of values, which its serde makes.
 Refuses: the two colours (`langgraph.py`), entries (`checkpoint_log.py`), requests

@@ -1,4 +1,4 @@
-"""One model call on its way into one reply.
+"""Records one model call into one reply.
 
 Owns: when a reply is opened, how it ends, and that nothing which goes wrong here reaches the
 program. Refuses: what was said (the folds), where it comes from (the files named after SDKs).

@@ -1,4 +1,4 @@
-"""`tee(stream, reply)`: a stream of an SDK that the program holds, recorded as it is read.
+"""`tee(stream, reply)`: records an SDK's stream as the program reads it.
 
     with client.reply("session-1") as reply:
         for event in tee(sdk.chat.completions.create(..., stream=True), reply):

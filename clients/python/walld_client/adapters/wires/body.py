@@ -1,4 +1,4 @@
-r"""The body of a response to the items that a fold takes. Sans-IO.
+r"""Splits the body of a response into items for a fold. No I/O.
 
 Owns: JSON to Structs, and which of the three wires a body speaks. Refuses: what an item means (the
 folds), where the bytes come from.

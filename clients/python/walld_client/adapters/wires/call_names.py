@@ -1,4 +1,4 @@
-"""What the calls of one answer are called in its reply. Sans-IO.
+"""Names of an answer's tool calls in its reply. No I/O.
 
 Owns: that each has a name of its own. Refuses: which event is of which call (the folds), and whose
 a result is (`open_calls.py`, `model_call.py`).

@@ -1,4 +1,4 @@
-"""The shape of a `chat.completion.chunk`, and one that is not quite of it. Sans-IO.
+"""The shape of a `chat.completion.chunk`, and of near ones. No I/O.
 
 Owns: the Structs that a body is decoded into, and what is read of a chunk of which some part is of
 another kind. Refuses: what a chunk means (`openai_chat.py`).

@@ -1,4 +1,4 @@
-"""What was said of a response's output, and whether an item that is done says it again. Sans-IO.
+"""Output items of OpenAI Responses: what was said of each so far. No I/O.
 
 Owns: places in the output, texts and calls heard there. Refuses: events (`openai_responses.py`).
 

@@ -1,4 +1,4 @@
-"""Server-sent events: bytes in any split to whole events. Sans-IO.
+"""Parses server-sent events from bytes in any split. No I/O.
 
 Owns: lines, fields, and what a blank line completes, as the SDKs of openai and anthropic have them.
 Refuses: what an event means (`body.py`).

@@ -1,4 +1,4 @@
-"""What the folds of the three wires share: where they put what they read, and how a body ended.
+"""What the folds of the three wires share: the sink of a fold, and how a body ended.
 
 Owns: `Sink` (the calls of a Reply that a fold makes), `Fold`, `Failure`. Refuses: every wire
 (`openai_chat.py`, `openai_responses.py`, `anthropic_messages.py`).

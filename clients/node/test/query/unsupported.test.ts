@@ -1,0 +1,88 @@
+/** What the daemon's build lacks: Unsupported, with the verb and the version, and the client goes on. */
+
+import assert from "node:assert/strict";
+import { mkdtempSync, rmSync } from "node:fs";
+import { createServer } from "node:net";
+import { tmpdir } from "node:os";
+import { join } from "node:path";
+import { test, type TestContext } from "node:test";
+
+import { Refused, Unsupported, connect, type Client } from "walld-client";
+
+import type { Query } from "#dist/query/query.js";
+import type { Fields } from "#dist/wire/codec.js";
+import { Splitter, encodeFrame } from "#dist/wire/framing.js";
+import { Daemon } from "../support/daemon.js";
+
+function requests(client: Client): Query {
+  return client["query"] as unknown as Query;
+}
+
+/** A daemon of a build that says this of each request: that has no other than Hello. */
+function lacking(t: TestContext, answer: Fields): Client {
+  const folder = mkdtempSync(join(tmpdir(), "walld-"));
+  const path = join(folder, "s");
+  const server = createServer((peer) => {
+    const splitter = new Splitter();
+    let hellos = 0;
+    peer.on("error", () => undefined);
+    peer.on("data", (received: Buffer) => {
+      for (const _ of splitter.feed(received)) {
+        hellos += 1;
+        const limits = { frame_bytes_max: 1 << 20, text_bytes_max: 1 << 19 };
+        if (hellos === 1) {
+          peer.write(encodeFrame("Welcome", { version: 1, daemon: "0.0.9", log: new Uint8Array(16), ...limits }));
+        } else {
+          peer.write(encodeFrame("Error", { message: "this request cannot be read", ...answer }));
+        }
+      }
+    });
+  });
+  server.listen(path);
+  const client = connect(path, { timeoutMs: 20_000 });
+  t.after(async () => {
+    await client.close();
+    server.close();
+    rmSync(folder, { recursive: true });
+  });
+  return client;
+}
+
+function isUnsupported(verb: string, version: RegExp): (error: unknown) => boolean {
+  return (error) => {
+    assert.ok(error instanceof Unsupported && error instanceof Refused, String(error));
+    assert.equal(error.verb, verb);
+    assert.match(error.version, version);
+    assert.match(error.message, /does not know .*: update the older of client and daemon/);
+    return true;
+  };
+}
+
+test("a view that the daemon does not know", async (t) => {
+  const daemon = await Daemon.started(t);
+  const client = daemon.client();
+  await client.session("s").append("x");
+  const asked = requests(client).ask("Project", { session_id: "s", name: "horoscope" });
+  await assert.rejects(asked, isUnsupported("Project horoscope", /^\d+\.\d+\.\d+/));
+  assert.equal(await client.recover("nothing"), null);
+});
+
+test("a request whose tag the daemon does not know", async (t) => {
+  const got = "tag 49: Invalid value 49";
+  const client = lacking(t, { id: 1, code: "bad_request", got, limit: "a request of tag 50 to 62" });
+  const asked = requests(client).ask("HasPartial", { session_id: "s" });
+  await assert.rejects(asked, isUnsupported("HasPartial", /^0\.0\.9$/));
+});
+
+test("one that 0.1.0 ends the connection for", async (t) => {
+  const client = lacking(t, { id: 0, code: "malformed", got: "tag 49: Invalid value 49", limit: "a msgpack array" });
+  const asked = requests(client).ask("HasPartial", { session_id: "s" });
+  await assert.rejects(asked, isUnsupported("HasPartial", /^0\.0\.9$/));
+});
+
+test("what cannot be read of a request that is known stays a Refused", async (t) => {
+  const limit = "HasPartial(id, session_id, seen)";
+  const client = lacking(t, { id: 1, code: "bad_request", got: "tag 49: Expected str", limit });
+  const asked = requests(client).ask("HasPartial", { session_id: "s" });
+  await assert.rejects(asked, (error) => error instanceof Refused && !(error instanceof Unsupported));
+});

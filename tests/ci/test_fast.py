@@ -1,0 +1,114 @@
+"""Which tests `make fast` takes for what was changed."""
+
+from __future__ import annotations
+
+import subprocess
+from pathlib import Path
+
+import pytest
+from fast import ALWAYS, FILES_MAX, QUIET, ROOT, changed, chosen, near
+
+TREE = [
+    "tests/test_tidy.py",
+    "tests/ci/test_lanes.py",
+    "tests/crash/test_disk.py",
+    "tests/acceptance/test_demo.py",
+    "tests/unit/test_docs.py",
+    "tests/unit/test_keeper.py",
+    "tests/unit/test_keeper_unread.py",
+    "tests/unit/test_client_reply.py",
+    "tests/unit/test_client_reply_ends.py",
+    "tests/unit/daemon/test_service.py",
+    "tests/unit/daemon/transport/test_door.py",
+    "tests/unit/daemon/transport/test_door_full.py",
+    "tests/unit/daemon/transport/test_liveness.py",
+    "tests/unit/client/link/test_link.py",
+]
+
+
+@pytest.fixture
+def tree(tmp_path: Path) -> Path:
+    for name in TREE:
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).touch()
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("name", "own", "neighbours"),
+    [
+        (
+            "walld/daemon/transport/door.py",
+            ["test_door", "test_door_full"],
+            ["test_liveness"],
+        ),
+        # The next parent that is there.
+        (
+            "walld/daemon/transport/inner/frames.py",
+            [],
+            ["test_door", "test_door_full", "test_liveness"],
+        ),
+        ("walld/daemon/storage/service.py", ["test_service"], []),
+        # No folder of its package: by its name alone.
+        ("walld/engine/keeper.py", ["test_keeper", "test_keeper_unread"], []),
+        ("clients/python/walld_client/link/link.py", ["test_link"], []),
+        ("walld/limits.py", [], []),
+        ("tests/acceptance/test_demo.py", ["test_demo"], []),
+        ("tests/acceptance/test_gone.py", [], []),
+        ("tests/crash/test_disk.py", [], []),
+        ("README.md", [], ["test_docs"]),
+        ("Makefile", ["test_lanes"], []),
+        (".ci/steps.toml", ["test_lanes"], []),
+    ],
+)
+def test_the_nearest(tree: Path, name: str, own: list[str], neighbours: list[str]) -> None:
+    found = list(near(tree, name))
+    assert [test.stem for rank, test in found if rank == 0] == own
+    assert [test.stem for rank, test in found if rank == 1] == neighbours
+
+
+def test_of_the_client_by_name_where_it_has_no_folder(tmp_path: Path) -> None:
+    unit = tmp_path / "tests/unit"
+    unit.mkdir(parents=True)
+    for name in ("test_client_reply.py", "test_client_reply_ends.py", "test_reply.py"):
+        (unit / name).touch()
+    found = [test.name for _, test in near(tmp_path, "clients/python/walld_client/reply.py")]
+    assert found == ["test_client_reply.py", "test_client_reply_ends.py"]
+
+
+def test_the_nearest_come_first_and_each_once(tree: Path) -> None:
+    tests = chosen(tree, ["walld/daemon/transport/liveness.py", "walld/daemon/transport/door.py"])
+    assert [test.name for test in tests] == [
+        "test_tidy.py", "test_door.py", "test_door_full.py", "test_liveness.py",
+    ]  # fmt: skip
+
+
+def test_what_differs_is_committed_on_the_branch_staged_or_new(tmp_path: Path) -> None:
+    def git(*words: str) -> None:
+        who = ("-c", "user.name=a", "-c", "user.email=a@b", "-c", "commit.gpgsign=false")
+        subprocess.run(["git", *who, *words], cwd=tmp_path, check=True, capture_output=True)
+
+    git("init", "-q", "-b", "main")
+    (tmp_path / "old.py").write_text("1\n")
+    (tmp_path / "gone.py").write_text("1\n")
+    git("add", ".")
+    git("commit", "-q", "-m", "old")
+    assert changed(tmp_path) == []
+    git("checkout", "-q", "-b", "branch")
+    (tmp_path / "committed.py").write_text("2\n")
+    git("mv", "gone.py", "moved.py")
+    git("add", ".")
+    git("commit", "-q", "-m", "new")
+    (tmp_path / "old.py").write_text("3\n")
+    (tmp_path / "new.py").write_text("4\n")
+    assert changed(tmp_path) == ["committed.py", "gone.py", "moved.py", "new.py", "old.py"]
+
+
+def test_no_repository_is_nothing_changed(tmp_path: Path) -> None:
+    assert changed(tmp_path) == []
+
+
+def test_a_fresh_clone_has_a_small_set() -> None:
+    modules = [path for folder in QUIET for path in (ROOT / folder).rglob("*.py")]
+    tests = chosen(ROOT, [str(path.relative_to(ROOT)) for path in modules])
+    assert len(ALWAYS) + 5 < len(tests) <= FILES_MAX

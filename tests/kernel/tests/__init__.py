@@ -1,0 +1,1 @@
+"""Tests of the kernel loops themselves, each with a small count."""

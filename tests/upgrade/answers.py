@@ -1,0 +1,122 @@
+"""What a build answers about a directory, as one structure, and where two of them differ.
+
+Owns: which questions are asked, and what of an answer is compared. As a program it runs with the
+client of whatever build is in its path: `answers.py SOCKET` prints what that client is told by the
+daemon there, as JSON. So it uses only what 0.1.0 has, and nothing of the tests.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import sys
+from collections.abc import Callable, Iterator
+from typing import Any
+
+__all__ = ["collect", "differences"]
+
+_VIEWS = ("state", "tree", "transcript", "trace", "audit", "eval", "pending", "resume")
+
+
+def collect(client: Any) -> dict[str, Any]:
+    """Every public question about replies and sessions; a refusal is an answer, too."""
+    replies = _asked(client.recover_all)
+    names = _asked(lambda: sorted(one.session_id for one in client.sessions()))
+    told: dict[str, Any] = {
+        "replies": [_reply(one) for one in replies] if isinstance(replies, list) else replies,
+        "orphans": _asked(lambda: sorted(one.stream_id for one in client.orphans())),
+        "sessions": _asked(lambda: [_info(one) for one in client.sessions()]),
+        "audit": _asked(lambda: _shown(client.audit(present=[]))),
+    }
+    if isinstance(replies, list):
+        for session_id in sorted({one.session_id for one in replies}):
+            told[f"reply in {session_id}"] = {
+                "latest": _asked(lambda: _reply(client.recover(session_id))),  # noqa: B023
+                "has_partial": _asked(lambda: client.has_partial(session_id)),  # noqa: B023
+            }
+    if isinstance(names, list):
+        told |= {f"session {name}": _session(client, name) for name in names}
+    return told
+
+
+def differences(one: Any, other: Any, at: str = "") -> Iterator[str]:
+    """A line for each place where they differ, with both values."""
+    if isinstance(one, dict) and isinstance(other, dict):
+        for key in sorted({*one, *other}):
+            missing = "(not there)"
+            yield from differences(one.get(key, missing), other.get(key, missing), f"{at}/{key}")
+    elif isinstance(one, list) and isinstance(other, list) and len(one) == len(other):
+        for number, (left, right) in enumerate(zip(one, other, strict=True)):
+            yield from differences(left, right, f"{at}/{number}")
+    elif one != other:
+        yield f"{at}: {one!r:.300} and {other!r:.300}"
+
+
+def _session(client: Any, session_id: str) -> dict[str, Any]:
+    session = client.session(session_id)
+    told: dict[str, Any] = {
+        "events": _asked(session.events),
+        "messages": _asked(session.messages),
+        "openai": _asked(lambda: session.messages(format="openai")),
+        "resume_check": _asked(session.resume_check),
+        "repair_plan": _asked(lambda: _shown(client.repair_plan(session_id, present=[]))),
+    }
+    told |= {name: _asked(lambda: session.project(name)) for name in _VIEWS}  # noqa: B023
+    events = told["events"]
+    if isinstance(events, list):
+        kept = sorted({one["payload"]["sha256"] for one in events if one["type"] == "artifact"})
+        told["artifacts"] = {
+            one: _asked(lambda: hashlib.sha256(session.read_artifact(one)).hexdigest())  # noqa: B023
+            for one in kept
+        }
+    told["breaks"] = _shown(session.breaks)
+    return told
+
+
+def _asked(ask: Callable[[], Any]) -> Any:
+    import walld_client
+
+    try:
+        return ask()
+    except walld_client.Refused as error:
+        return f"Refused {error.code}"
+    except walld_client.Unavailable as error:
+        return f"Unavailable: {error}"
+
+
+def _reply(reply: Any) -> Any:
+    if reply is None:
+        return None
+    told: dict[str, Any] = {"messages": reply.messages(), "openai": reply.messages("openai")}
+    return _shown(reply) | told
+
+
+def _info(info: Any) -> Any:
+    """Without the bytes of its file: what of it is in the log alone is the daemon's affair."""
+    return {key: value for key, value in _shown(info).items() if key != "bytes"}
+
+
+def _shown(value: Any) -> Any:
+    """Plain data, whatever kind of object it is."""
+    if isinstance(value, list | tuple):
+        return [_shown(one) for one in value]
+    if isinstance(value, dict):
+        return {str(key): _shown(one) for key, one in value.items()}
+    names = getattr(value, "__struct_fields__", None) or getattr(
+        value, "__dataclass_fields__", None
+    )
+    if names:
+        return {name: _shown(getattr(value, name)) for name in names}
+    return value.hex() if isinstance(value, bytes) else value
+
+
+def main() -> None:
+    import walld_client
+
+    client = walld_client.connect(sys.argv[1], timeout=30)
+    print(json.dumps(collect(client), default=repr, sort_keys=True))
+    client.close()
+
+
+if __name__ == "__main__":
+    main()

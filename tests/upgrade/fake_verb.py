@@ -1,0 +1,66 @@
+"""A client with a request of a tag that no build knows: `fake_verb.py SOCKET TAG COLOUR`.
+
+Prints what it raises, what an unknown view raises, and what is answered behind both. It reaches for
+the client's requests because no public call sends what does not exist yet.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+from typing import Any
+
+import msgspec
+import walld_client
+from walld_client import aio
+
+
+def told(error: walld_client.Refused) -> list[str]:
+    return [type(error).__name__, getattr(error, "verb", ""), getattr(error, "version", "")]
+
+
+def fake(tag: int) -> Any:
+    return msgspec.defstruct("Fake", [("id", int)], tag=tag, array_like=True)
+
+
+def blocking(path: str, tag: int) -> dict[str, Any]:
+    client, found = walld_client.connect(path, timeout=30), dict[str, Any]()
+    client.session("s").message("user", "hello")
+    try:
+        client._query.ask(fake(tag))
+    except walld_client.Refused as error:
+        found |= {"fake": told(error), "text": str(error)}
+    try:
+        client.session("s").project("horoscope")
+    except walld_client.Refused as error:
+        found["view"] = told(error)
+    found["after"] = client.recover("nothing")
+    client.close()
+    return found
+
+
+async def asynchronous(path: str, tag: int) -> dict[str, Any]:
+    client, found = aio.connect(path, timeout=30), dict[str, Any]()
+    await client.session("s").message("user", "hello")
+    try:
+        await client._query.ask(fake(tag))
+    except walld_client.Refused as error:
+        found |= {"fake": told(error), "text": str(error)}
+    try:
+        await client.session("s").project("horoscope")
+    except walld_client.Refused as error:
+        found["view"] = told(error)
+    found["after"] = await client.recover("nothing")
+    await client.close()
+    return found
+
+
+def main() -> None:
+    path, tag, colour = sys.argv[1], int(sys.argv[2]), sys.argv[3]
+    found = asyncio.run(asynchronous(path, tag)) if colour == "aio" else blocking(path, tag)
+    print(json.dumps(found))
+
+
+if __name__ == "__main__":
+    main()
