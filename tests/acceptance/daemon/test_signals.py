@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
 import time
 
 import pytest
-from daemon_process import DaemonProcess, MakeDaemon
+from daemon_process import DaemonProcess, MakeDaemon, environment, until
 
 from walld.daemon.ops.logs import LINES_A_SECOND_MAX
 
@@ -42,11 +44,24 @@ def test_a_flood_of_them_fills_no_log_and_keeps_no_stop_out(daemon: DaemonProces
 
 def test_one_that_was_ignored_already_is_not_spoken_of(make_daemon: MakeDaemon) -> None:
     """Whoever starts walld so (`trap '' USR1`) has said what it means."""
-    before = signal.signal(signal.SIGUSR1, signal.SIG_IGN)
-    try:
-        daemon = make_daemon().start()
-    finally:
-        signal.signal(signal.SIGUSR1, before)
+    daemon = make_daemon()
+    command = [
+        "sh",
+        "-c",
+        "trap '' USR1; exec \"$@\"",
+        "sh",
+        sys.executable,
+        "-m",
+        "walld",
+        "serve",
+    ]
+    with daemon.log_path.open("wb") as log:
+        daemon.process = subprocess.Popen(
+            [*command, "--data", str(daemon.data), "--socket", daemon.socket_path],
+            env=environment(),
+            stderr=log,
+        )
+    until(daemon.is_ready, "a daemon that answers")
     sent(daemon, "SIGUSR1")
     sent(daemon, "SIGUSR2")  # the higher number is taken behind the lower one
     daemon.logged("SIGUSR2: ignored")
