@@ -36,6 +36,14 @@ SCRAPE_SECONDS_MAX: Final = 10.0
 """How long one of them may say nothing, or read nothing of its answer."""
 SCRAPE_BYTES_MAX: Final = 8 * KIB
 """Longest request there, in all."""
+METRICS_RETRY_SECONDS: Final = 2.0
+"""Between two tries to listen at a metrics port that another process has."""
+LOG_QUEUE_BYTES_MAX: Final = 1 * MIB
+"""Log lines that wait for somebody to read them: more are dropped, and counted."""
+LOG_DRAIN_SECONDS: Final = 1.0
+"""So long an end waits for them to be read."""
+LOG_RETRY_SECONDS: Final = 1.0
+"""Between two tries to write one that failed."""
 PEERS_RESERVE_FDS: Final = 256
 """File descriptors never given to peers: segments, partials, pidfds, metrics."""
 PEERS_UID_SHARE_MAX: Final = 0.9

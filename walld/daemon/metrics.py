@@ -12,7 +12,6 @@ made; walld is a process of its own and nothing else in it uses the library.
 
 from __future__ import annotations
 
-import logging
 import platform
 from collections.abc import Callable, Iterator
 from typing import Final
@@ -31,8 +30,6 @@ from walld.daemon.settings import Address
 from walld.engine.counters import Counters, Gauges
 
 __all__ = ["DURATION_BUCKETS", "LAG_BUCKETS", "Metrics"]
-
-_log = logging.getLogger("walld")
 
 DURATION_BUCKETS: Final = tuple(0.0001 * 2**power for power in range(18))
 """0.1 ms to 13.1 s."""
@@ -180,14 +177,18 @@ class Metrics:
         """The Prometheus text format, as a scrape gets it."""
         return generate_latest(self.registry).decode()
 
+    @property
+    def trouble(self) -> str | None:
+        """Why no scrape is answered that should be; None where all is well."""
+        return None if self._scrapes is None else self._scrapes.trouble
+
     def serve(self, at: Address) -> int:
-        """Answer scrapes, in threads of their own; returns the port. OSError where it cannot."""
+        """Answer scrapes, in threads of their own; returns the port. OSError where it never can."""
         assert self._scrapes is None, "one server a registry"
         try:
             self._scrapes = Scrapes(at.host, at.port, make_wsgi_app(self.registry))
         except OSError as error:
             raise OSError(error.errno, f"metrics on {at}: {error.strerror}") from None
-        _log.info("metrics on %s port %d", at.host, self._scrapes.port)
         return self._scrapes.port
 
     def close(self) -> None:

@@ -8,17 +8,21 @@ agent to find no room. So `SCRAPES_MAX` connections are held, a thread each; one
 place of the oldest that says nothing, or reads nothing, so that those do not keep out who asks;
 where all have asked it waits in the kernel until one has its page. Each page comes with a rest of
 some times what it took, so that who asks without end takes a part of the core.
+
+Nor is a port that somebody else has a reason not to start: it is tried again until it is free.
 """
 
 from __future__ import annotations
 
+import errno
+import logging
 import socket
 import threading
 import time
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from functools import partial
-from socketserver import ThreadingMixIn
+from socketserver import TCPServer, ThreadingMixIn
 from typing import Any, BinaryIO, Final
 from wsgiref.simple_server import WSGIRequestHandler, WSGIServer
 
@@ -26,6 +30,7 @@ from walld import limits
 
 __all__ = ["Scrapes"]
 
+_log = logging.getLogger("walld")
 _REST_SHARE: Final = 4
 """Rest with a page, in times of what it took."""
 _FULL_SECONDS: Final = 0.1
@@ -38,21 +43,64 @@ Application = Callable[..., Iterable[bytes]]
 
 
 class Scrapes:
-    """Listens from its making until `close`. OSError where it cannot."""
+    """Listens from its making until `close`; where another process has the port, from when it is
+    free. OSError where nobody could listen there: the host or the address is none of this machine.
+    """
 
     def __init__(self, host: str, port: int, application: Application) -> None:
-        family = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0][0]
+        family, _, _, _, where = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
         kind = type("_Server", (_Server,), {"address_family": family})
-        self._server: _Server = kind((host, port), _Scrape)
-        self._server.set_app(_Rested(application))
-        self.port: int = self._server.server_port
-        self._thread = threading.Thread(target=self._server.serve_forever, daemon=True)
+        self._host = host
+        self._make: Callable[[], _Server] = partial(kind, where, _Scrape)
+        self._application = _Rested(application)
+        self._server: _Server | None = None
+        self._is_closing = threading.Event()
+        self._turn = threading.Lock()
+        """Of the thread that listens and the one that closes."""
+        self.port = port
+        self.trouble: str | None = None
+        """Why nobody is answered now; None where all is well."""
+        try:
+            self._listen()
+        except OSError as error:
+            if error.errno != errno.EADDRINUSE:
+                raise
+            self._failed(error)
+            _log.error("%s; tried again every %g s", self.trouble, limits.METRICS_RETRY_SECONDS)
+        self._thread = threading.Thread(target=self._run, name="walld-metrics", daemon=True)
         self._thread.start()
+
+    def _listen(self) -> None:
+        self._server = server = self._make()
+        server.set_app(self._application)
+        self.port = server.server_port
+        self.trouble = None
+        _log.info("metrics on %s port %d", self._host, self.port)
+
+    def _failed(self, error: OSError) -> None:
+        host = f"[{self._host}]" if ":" in self._host else self._host
+        self.trouble = f"metrics on {host}:{self.port}: {error.strerror}"
+
+    def _run(self) -> None:
+        while self._server is None:
+            if self._is_closing.wait(limits.METRICS_RETRY_SECONDS):
+                return
+            with self._turn:
+                if self._is_closing.is_set():
+                    return
+                try:
+                    self._listen()
+                except OSError as error:
+                    self._failed(error)
+        self._server.serve_forever()
 
     def close(self) -> None:
         """Nobody is answered any more."""
-        self._server.shutdown()
-        self._server.server_close()
+        with self._turn:
+            self._is_closing.set()
+        if self._server is not None:
+            self._server.shutdown()
+            self._server.server_close()
         self._thread.join()
 
 
@@ -84,6 +132,12 @@ class _Server(ThreadingMixIn, WSGIServer):
         self._room = threading.Semaphore(limits.SCRAPES_MAX)
         """For a thread and a descriptor each."""
         super().__init__(*where)
+
+    def server_bind(self) -> None:
+        """Without the name of the host, for which HTTPServer would ask a name server, and wait."""
+        TCPServer.server_bind(self)
+        self.server_name, self.server_port = self.server_address[:2]  # type: ignore[assignment]
+        self.setup_environ()
 
     def get_request(self) -> tuple[socket.socket, Any]:
         try:

@@ -33,6 +33,7 @@ from walld.daemon.api.sessions import SessionRequests
 from walld.daemon.idle_exit import IdleExit
 from walld.daemon.maintenance import Background
 from walld.daemon.metrics import Metrics
+from walld.daemon.ops import logs
 from walld.daemon.ops.status import State
 from walld.daemon.ops.systemd import Notifier, listen_fds
 from walld.daemon.session_store.checkpoints import Checkpoints
@@ -54,10 +55,10 @@ from walld.daemon.storage.reply_reader import Reader
 from walld.daemon.storage.syncer import Syncer
 from walld.daemon.storage.writer import Writer
 from walld.daemon.transport import credentials
-from walld.daemon.transport import listener as sockets
 from walld.daemon.transport.acceptor import Door
 from walld.daemon.transport.connections import Connections
 from walld.daemon.transport.fair_queue import Shares
+from walld.daemon.transport.listener import SocketFile, make_folder
 from walld.daemon.transport.liveness import Processes
 from walld.daemon.transport.socket_reader import Intake
 from walld.disk.fenced import OwnedDisk
@@ -76,7 +77,7 @@ from walld.recovery.startup_recovery import Mended, mend
 from walld.wal.segment_files import SegmentFiles
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Sequence
 
     from anyio.abc import TaskGroup
 
@@ -102,7 +103,9 @@ class Daemon:
         listeners: list[socket.socket],
         notifier: Notifier,
         make_worker: Callable[[], Worker] = ThreadWorker,
+        socket_files: Sequence[SocketFile] = (),
     ) -> None:
+        """socket_files: the paths of `listeners`, to be looked at."""
         self.settings = settings
         self.owner = owner
         self.engine = engine = Engine(
@@ -144,7 +147,8 @@ class Daemon:
         self.flusher = flusher = Flusher(
             engine, connections, writer, syncer, metrics, shares.begun, self._flushed
         )
-        state.writer, state.syncer = writer, syncer
+        state.writer, state.syncer, state.metrics = writer, syncer, metrics
+        state.socket_files = self._socket_files = socket_files
         # Back from it, and what nobody waits for.
         reader = Reader(engine, files, store, worker)
         keeper = Keeper(engine, flusher, store, reader, worker, settings.retention_seconds)
@@ -231,6 +235,8 @@ class Daemon:
             tasks.start_soon(self.intake.run)
             tasks.start_soon(self.intake.run_door)
             tasks.start_soon(self._watchdog)
+            if self._socket_files:
+                tasks.start_soon(self._watch_sockets)
             self.notifier.ready("recovering")
             await self._start(tasks)
             tasks.start_soon(self._acknowledge)
@@ -305,6 +311,17 @@ class Daemon:
                 self.notifier.status(line)
                 said = line
 
+    async def _watch_sockets(self) -> None:
+        """In a thread of its own: no disk that hangs, and no long log to be read, comes before."""
+        worker = ThreadWorker()
+        while True:
+            await anyio.sleep(_TICK_SECONDS)
+            for file in self._socket_files:
+                before = file.listener
+                listener = await worker.run(file.look)
+                if listener is not None:
+                    self.door.listen_at(listener, before)
+
     async def _watchdog(self) -> None:
         """Fed from the event loop and never tied to the disk: a hung mount is no reason to die."""
         if self.notifier.watchdog_seconds is None:
@@ -357,6 +374,7 @@ def serve(settings: Settings, users_file: str | None = None) -> int:
         return 1
     finally:
         notifier.close()
+        logs.flush()
 
 
 def _named(error: WalldError | OSError, data: str) -> str:
@@ -376,21 +394,22 @@ def _serve(settings: Settings, users: str | None, notifier: Notifier, signals: S
         # Its import looks for libraries with a child process: not once the data directory is open,
         # for a fork on a hung mount hangs (never a fork: P12).
         importlib.import_module("trio")
-    sockets.make_folder(settings.data)
+    make_folder(settings.data)
     disk = patiently(partial(RealDisk, settings.data))
     owner = own(settings.data, PatientDisk(disk))
-    passed = [sockets.adopt(fd) for fd in listen_fds(os.environ, os.getpid())]
-    bound: list[socket.socket] = []
-    inode = 0
+    passed = [SocketFile.passed(fd) for fd in listen_fds(os.environ, os.getpid())]
+    bound: list[SocketFile] = []
     try:
         if not passed:
-            bound = [sockets.bind(settings.socket, settings.socket_mode, settings.socket_group)]
-            inode = os.lstat(settings.socket).st_ino
+            mode, group = settings.socket_mode, settings.socket_group
+            bound = [SocketFile.bound(settings.socket, mode, group)]
+        files = passed or bound
         where = "the service manager's socket" if passed else settings.socket
         _log.info("walld %s: data %s, listening on %s", __version__, settings.data, where)
 
         async def main() -> None:
-            daemon = Daemon(settings, disk, owner, passed or bound, notifier)
+            listeners = [file.listener for file in files]
+            daemon = Daemon(settings, disk, owner, listeners, notifier, socket_files=files)
             if settings.metrics is not None:
                 daemon.metrics.serve(settings.metrics)
             unused = IdleExit(users, daemon.door, daemon.connections, daemon.state)
@@ -410,7 +429,7 @@ def _serve(settings: Settings, users: str | None, notifier: Notifier, signals: S
                 raise
             raise _first(told) from None
     finally:
-        if bound:
-            sockets.remove(settings.socket, bound[0], inode)
+        for file in bound:
+            file.close()
         owner.close()
     return 0

@@ -1,15 +1,20 @@
 """SIGTERM and SIGINT: one stops the daemon, and no number of them stops the stopping.
 
-Owns: the stop signals, from the first line to the last of the process. Refuses: what a stop means.
+Owns: the stop signals, from the first line to the last of the process, and those that would end it
+by default and mean nothing to it. Refuses: what a stop means.
 
 They are blocked in every thread, for good, and one thread waits for the first of them (sigwait(3)).
 So there is no handler: none to be left when an event loop puts the default action back in the
 middle of a drain, none that a flood could call within itself, and nothing that comes after the
 first one is ever delivered.
+
+The thread takes the others, too, and says that it ignores them: whoever sends SIGUSR1 expects a
+daemon that opens its log anew, or prints its state. One that walld was started to ignore stays so.
 """
 
 from __future__ import annotations
 
+import logging
 import os
 import signal
 import threading
@@ -18,7 +23,20 @@ import anyio
 
 __all__ = ["StopSignals"]
 
-_STOPPING = (signal.SIGTERM, signal.SIGINT)
+_log = logging.getLogger("walld.signals")
+_STOPPING = frozenset({signal.SIGTERM, signal.SIGINT})
+_MEANINGLESS = frozenset(
+    {
+        signal.SIGUSR1,
+        signal.SIGUSR2,
+        signal.SIGALRM,
+        signal.SIGVTALRM,
+        signal.SIGPROF,
+        signal.SIGIO,
+        signal.SIGPWR,
+    }
+)
+"""Their default is to die, and who sends one does not mean that."""
 
 
 class StopSignals:
@@ -26,13 +44,18 @@ class StopSignals:
 
     def __init__(self) -> None:
         self._reader, self._writer = os.pipe()
-        signal.pthread_sigmask(signal.SIG_BLOCK, _STOPPING)
+        self._taken = _STOPPING | {
+            number for number in _MEANINGLESS if signal.getsignal(number) is not signal.SIG_IGN
+        }
+        signal.pthread_sigmask(signal.SIG_BLOCK, self._taken)
         # systemd sends it on reload; there is nothing to reload, and the default is to die.
         signal.signal(signal.SIGHUP, signal.SIG_IGN)
         threading.Thread(target=self._receive, name="walld-signals", daemon=True).start()
 
     def _receive(self) -> None:
-        os.write(self._writer, bytes((signal.sigwait(_STOPPING),)))
+        while (number := signal.sigwait(self._taken)) not in _STOPPING:
+            _log.warning("%s: ignored; SIGTERM or SIGINT stops walld", signal.Signals(number).name)
+        os.write(self._writer, bytes((number,)))
 
     async def wait(self) -> str:
         """The name of the first one that comes."""

@@ -61,6 +61,7 @@ def test_priority_only_when_the_stream_is_the_journal(root, tmp_path):
         logged(root, "text", env, stream)
         logging.getLogger("walld.x").error("bad")
         logging.getLogger("walld.x").info("well")
+        logs.flush()
     warning, error, info = path.read_text().splitlines()
     assert warning.startswith("<4>walld.x: flush ")
     assert error == "<3>walld.x: bad"

@@ -168,6 +168,28 @@ def test_a_page_that_fails_is_the_next_one_all_the_same(
     assert "changed while it was read" in capsys.readouterr().err
 
 
-def test_a_port_that_is_taken_is_an_error(served: Scrapes) -> None:
-    with pytest.raises(OSError, match="in use"):
-        Scrapes("127.0.0.1", served.port, paged(b""))
+def test_a_port_that_is_taken_is_served_once_it_is_free(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "METRICS_RETRY_SECONDS", 0.01)
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        scrapes = Scrapes("127.0.0.1", taken.getsockname()[1], paged(b"page"))
+        assert scrapes.trouble == f"metrics on 127.0.0.1:{scrapes.port}: Address already in use"
+    try:
+        until(lambda: scrapes.trouble is None, "a port that is free")
+        assert asked(scrapes, GET)[1] == b"page"
+    finally:
+        scrapes.close()
+
+
+def test_it_is_closed_while_it_waits_for_its_port(monkeypatch: pytest.MonkeyPatch) -> None:
+    for seconds in (0.0, 60.0):
+        monkeypatch.setattr(limits, "METRICS_RETRY_SECONDS", seconds)
+        with socket.create_server(("127.0.0.1", 0)) as taken:
+            scrapes = Scrapes("127.0.0.1", taken.getsockname()[1], paged(b""))
+            scrapes.close()
+        with socket.socket() as probe:
+            assert probe.connect_ex(("127.0.0.1", scrapes.port)) != 0
+
+
+def test_an_address_of_no_interface_is_an_error() -> None:
+    with pytest.raises(OSError, match="Cannot assign"):
+        Scrapes("192.0.2.1", 0, paged(b""))

@@ -1,8 +1,8 @@
 """Formats log lines as text or JSON: one event a line, escaped.
 
-Owns: the format of a line, and how many a second peers can cause. Refuses: deciding what is worth a
-line, and payload: callers log ids, counts and errors, never what an agent said; as a last guard
-each value is cut.
+Owns: the format of a line, and how many a second peers can cause. Refuses: writing it
+(`log_queue.py`), deciding what is worth a line, and payload: callers log ids, counts and errors,
+never what an agent said; as a last guard each value is cut.
 
 Invariants: no control character of a stranger reaches the terminal or starts a line of its own.
 Under journald each line starts with `<N>`, its priority, and has no time: the journal has one.
@@ -19,14 +19,15 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Final, TextIO
 
+from walld.daemon.ops.log_queue import QueuedHandler
 from walld.escape import escaped_line
 
-__all__ = ["configure", "to_journal"]
+__all__ = ["configure", "dropped_lines", "flush", "to_journal"]
 
 VALUE_CHARACTERS_MAX: Final = 500
 LINES_A_SECOND_MAX: Final = 20
-_OF_PEERS: Final = ("walld.intake", "walld.requests")
-"""Loggers of what peers do wrong."""
+_OF_OTHERS: Final = ("walld.intake", "walld.requests", "walld.signals")
+"""Loggers of what peers do wrong, and of what other processes send."""
 
 _PRIORITIES: Final = (
     (logging.CRITICAL, 2),
@@ -139,12 +140,34 @@ def configure(log_format: str, env: Mapping[str, str], stream: TextIO | None = N
     """
     stream = stream or sys.stderr
     journal = stream is not None and to_journal(env, stream)
-    sink = logging.NullHandler() if stream is None else logging.StreamHandler(stream)
+    sink = logging.NullHandler() if stream is None else _handler(stream)
     sink.setFormatter(_Json(journal=journal) if log_format == "json" else _Text(journal=journal))
     root = logging.getLogger()
     for old in root.handlers[:]:
         root.removeHandler(old)
+        if isinstance(old, QueuedHandler):
+            old.close()
     root.addHandler(sink)
     root.setLevel(logging.INFO)
-    for name in _OF_PEERS:
+    for name in _OF_OTHERS:
         logging.getLogger(name).filters[:] = [_Sparing()]
+
+
+def _handler(stream: TextIO) -> logging.Handler:
+    try:
+        stream.fileno()
+    except (OSError, ValueError):  # in memory: nobody is waited for
+        return logging.StreamHandler(stream)
+    return QueuedHandler(stream)
+
+
+def flush() -> None:
+    """Wait for the lines so far to be written, for a moment: what is printed next stands behind."""
+    for handler in logging.getLogger().handlers:
+        handler.flush()
+
+
+def dropped_lines() -> int:
+    """How many found no room, since nobody read the log."""
+    handlers = logging.getLogger().handlers
+    return sum(handler.dropped for handler in handlers if isinstance(handler, QueuedHandler))

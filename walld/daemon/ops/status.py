@@ -11,20 +11,23 @@ from typing import TYPE_CHECKING
 
 from walld import __version__
 from walld.daemon import event_loop
+from walld.daemon.ops import logs
 from walld.engine.counters import Gauges
 from walld.partials.store import PARTIALS_DIR
 from walld.recovery import quarantine
 from walld.wal.layout import QUARANTINE_DIR
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
     from walld.daemon.maintenance import Background
+    from walld.daemon.metrics import Metrics
     from walld.daemon.session_store.open_sessions import Sessions
     from walld.daemon.settings import Settings
     from walld.daemon.storage.syncer import Syncer
     from walld.daemon.storage.writer import Writer
     from walld.daemon.transport.connections import Connections
+    from walld.daemon.transport.listener import SocketFile
     from walld.disk.lock import Owner
     from walld.engine.engine import Engine
     from walld.recovery.startup_recovery import Mended
@@ -51,6 +54,8 @@ class State:
         self.syncer: Syncer | None = None
         self.background: Background | None = None
         self.sessions: Sessions | None = None
+        self.metrics: Metrics | None = None
+        self.socket_files: Sequence[SocketFile] = ()
         self.users: Callable[[], dict[str, object] | None] | None = None
 
     def mended(self, mended: Mended, seconds: float) -> None:
@@ -87,8 +92,13 @@ class State:
 
     @property
     def trouble(self) -> str | None:
-        """What is wrong, in words: with the disk, what is done in the background, LOCK, or what no
-        session is served without.
+        """What is wrong, in words: with what is kept, or else with where it is asked for."""
+        asked = (one.trouble for one in (*self.socket_files, self.metrics) if one is not None)
+        return self._trouble_of_data() or next((one for one in asked if one is not None), None)
+
+    def _trouble_of_data(self) -> str | None:
+        """With the disk, what is done in the background, LOCK, or what no session is served
+        without.
         """
         if self.disk_trouble is not None or self.background is None or self.sessions is None:
             return self.disk_trouble
@@ -157,6 +167,7 @@ class State:
             "backend": self._settings.backend,
             "data": self._settings.data,
             "socket": self._settings.socket,
+            "socket_bound_anew": sum(one.bound_anew for one in self.socket_files),
             "log": engine.log_uuid.hex(),
             "epoch": self._owner.epoch,
             "connections": gauges.connections,
@@ -179,6 +190,7 @@ class State:
             "record_bytes_first": engine.agent_bytes,
             "record_bytes_carried": engine.carried_bytes,
             "lost_acked": engine.counters.lost_acked,
+            "log_lines_dropped": logs.dropped_lines(),
             "users": None if self.users is None else self.users(),
             "start": self._start(),
         }

@@ -88,6 +88,15 @@ class Door:
         """Descriptors of listeners where somebody waits, and of newcomers who speak."""
         return [fd for fd, _ in self._selector.poll(0, most)]
 
+    def listen_at(self, listener: socket.socket, instead: socket.socket) -> None:
+        """In the place of one whose file is gone: it is closed, once those who came are let in."""
+        self._listeners[listener.fileno()] = listener
+        self._selector.register(listener, select.EPOLLIN)
+        self._accept_all(instead.fileno())
+        del self._listeners[instead.fileno()]
+        self._selector.unregister(instead)
+        instead.close()
+
     # --- accepting ------------------------------------------------------------------------------
 
     def accept(self, fd: int) -> bool:
@@ -107,6 +116,13 @@ class Door:
             accepted.setblocking(False)
             self._admit(accepted)
         return True
+
+    def _accept_all(self, fd: int) -> None:
+        """Until nobody new came."""
+        before = -1
+        while before != self._connections.admitted:
+            before = self._connections.admitted
+            self.accept(fd)
 
     def _admit(self, accepted: socket.socket) -> None:
         try:

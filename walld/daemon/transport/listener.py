@@ -1,24 +1,34 @@
 """The listening socket: inherited from the service manager, or bound to a path.
 
-Owns: binding, modes, and removing a stale socket. Refuses: accepting (`acceptor.py`).
+Owns: binding, modes, removing a stale socket, and whether agents still find it at its path.
+Refuses: accepting (`acceptor.py`).
 
 Invariant: a socket file is removed only with the data directory's lock held and a connect refused:
 somebody who answers keeps it.
+
+Who cleans up removes the file beneath a daemon (logind empties a user's runtime directory at the
+last logout): the socket listens on, and nobody can connect to it. So the path is looked at.
 """
 
 from __future__ import annotations
 
 import errno
 import grp
+import logging
 import os
 import socket
 import stat
 from contextlib import suppress
+from typing import TYPE_CHECKING
 
-from walld.errors import ConfigError, UnsafePath
+from walld.errors import ConfigError, UnsafePath, WalldError
 
-__all__ = ["adopt", "bind", "make_folder", "remove"]
+if TYPE_CHECKING:
+    from collections.abc import Callable
 
+__all__ = ["SocketFile", "adopt", "bind", "make_folder"]
+
+_log = logging.getLogger("walld")
 _BACKLOG = 4096
 
 
@@ -40,19 +50,36 @@ def make_folder(path: str) -> None:
 
 def bind(path: str, mode: int, group: str | None) -> socket.socket:
     """Listen at `path`. Raises UnsafePath, ConfigError, OSError."""
-    folder = os.path.dirname(path) or "."
-    make_folder(folder)
-    _check_folder(folder)
+    make_folder(_folder(path))
+    return _bind(path, mode, group)
+
+
+def _bind_anew(path: str, mode: int, group: str | None) -> socket.socket:
+    """Beside whatever removed the file: of its folders the last one alone is made again.
+
+    Who removes all of /run/user/1000 takes a while to make it again, and that is its own to make.
+    """
+    with suppress(FileExistsError):
+        os.mkdir(_folder(path), 0o700)
+    return _bind(path, mode, group)
+
+
+def _folder(path: str) -> str:
+    return os.path.dirname(path) or "."
+
+
+def _bind(path: str, mode: int, group: str | None) -> socket.socket:
+    _check_folder(_folder(path))
     _remove_stale(path)
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
-    before = os.umask(0o177)  # nobody gets in between bind and chmod
+    # The file gets the socket's own mode, so nobody gets in between bind and chmod. Not by umask,
+    # which is that of every thread: what others make meanwhile would have it.
+    os.fchmod(listener.fileno(), 0o600)
     try:
         listener.bind(path)
     except OSError as error:
         listener.close()
         raise OSError(error.errno, f"cannot listen: {error.strerror or error}", path) from None
-    finally:
-        os.umask(before)
     try:
         if group is not None:
             os.chown(path, -1, _group_id(group))
@@ -108,9 +135,81 @@ def _remove_stale(path: str) -> None:
         probe.close()
 
 
-def remove(path: str, listener: socket.socket, inode: int) -> None:
-    """At the end: close, and remove the file where it is still ours."""
-    listener.close()
-    with suppress(OSError):  # removed underneath: nothing to clean up
-        if os.lstat(path).st_ino == inode:
-            os.unlink(path)
+def _identity(path: str) -> tuple[int, int] | None:
+    """Of the file at `path`; None where none can be seen. A socket that listens keeps the number of
+    its file from being given to another, also once it is removed.
+    """
+    try:
+        found = os.lstat(path)
+    except (OSError, ValueError):  # that of an abstract socket is no path
+        return None
+    return (found.st_dev, found.st_ino) if stat.S_ISSOCK(found.st_mode) else None
+
+
+class SocketFile:
+    """The path of a listening socket, by which agents find it. Used by one thread at a time."""
+
+    def __init__(
+        self, path: str, listener: socket.socket, bind_anew: Callable[[], socket.socket] | None
+    ) -> None:
+        """bind_anew: None where the service manager opened the socket."""
+        self._path = path
+        self._bind_anew = bind_anew
+        self._file = _identity(path)
+        self.listener = listener
+        self.trouble: str | None = None
+        """Why nobody can connect by the path now; None where all is well."""
+        self.bound_anew = 0
+        """How often its file was removed, and made again."""
+
+    @classmethod
+    def bound(cls, path: str, mode: int, group: str | None) -> SocketFile:
+        """A socket of our own at `path`. Raises UnsafePath, ConfigError, OSError."""
+        listener = bind(path, mode, group)
+        return cls(path, listener, lambda: _bind_anew(path, mode, group))
+
+    @classmethod
+    def passed(cls, fd: int) -> SocketFile:
+        """One that the service manager opened."""
+        listener = adopt(fd)
+        return cls(os.fsdecode(listener.getsockname()), listener, None)
+
+    def look(self) -> socket.socket | None:
+        """A listener in the place of the one so far, whose file is gone; None where it stays."""
+        found = _identity(self._path)
+        if self._bind_anew is None:
+            # What was never seen may well be there, in another mount namespace.
+            self._say(self._file in (None, found), "it is the service manager's: restart its unit")
+            return None
+        if found is not None and found == self._file:
+            self._say(True, "")
+            return None
+        try:
+            self.listener = listener = self._bind_anew()
+        except (WalldError, OSError) as error:
+            self._say(False, f"it cannot be bound anew: {error}")
+            return None
+        self._file = _identity(self._path)
+        self.trouble = None
+        self.bound_anew += 1
+        _log.warning("socket %s: its file was removed; bound anew", self._path)
+        return listener
+
+    def _say(self, is_well: bool, why: str) -> None:
+        before, self.trouble = self.trouble, None
+        if not is_well:
+            self.trouble = f"socket {self._path}: its file was removed or replaced: {why}"
+        if before != self.trouble:
+            if self.trouble is None:
+                _log.info("socket %s: its file is there again", self._path)
+            else:
+                _log.error("%s", self.trouble)
+
+    def close(self) -> None:
+        """At the end: close, and remove the file where it is still ours."""
+        self.listener.close()
+        if self._bind_anew is None or self._file is None:
+            return
+        with suppress(OSError):  # removed underneath: nothing to clean up
+            if _identity(self._path) == self._file:
+                os.unlink(self._path)

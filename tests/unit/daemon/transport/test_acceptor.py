@@ -16,6 +16,7 @@ from walld_client.wire import messages as wire
 from walld import limits
 from walld.daemon import process_limits
 from walld.daemon.transport import credentials
+from walld.daemon.transport.listener import bind
 
 START = wire.Start(1, 0, "r", "s")
 PRODUCER = b"p" * 16
@@ -63,6 +64,24 @@ def test_a_uid_that_cannot_be_told_from_others_is_refused(
     nobody = credentials.PeerCredentials(os.getpid(), 65534, 65534)
     monkeypatch.setattr(credentials, "credentials", lambda _peer: nobody)
     run(main)
+
+
+def test_who_waits_at_a_socket_that_is_replaced_is_let_in(tmp_path: Path) -> None:
+    """They connected before its file went; more than are accepted in a turn."""
+
+    async def main(stack: ExitStack) -> None:
+        async with living(Home(tmp_path)) as virtual:
+            peers = [stack.enter_context(Peer(virtual)) for _ in range(20)]
+            os.unlink(virtual.home.socket_path)
+            listener = stack.enter_context(bind(virtual.home.socket_path, 0o600, None))
+            virtual.daemon.door.listen_at(listener, virtual._listener)
+            assert virtual._listener.fileno() == -1
+            peers.append(stack.enter_context(Peer(virtual)))
+            for peer in peers:
+                await peer.drain()
+
+    with ExitStack() as stack:
+        run(lambda: main(stack))
 
 
 def test_without_descriptors_it_waits_and_goes_on(tmp_path: Path) -> None:

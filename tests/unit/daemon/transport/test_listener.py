@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import os
+import shutil
 import socket
 import stat
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from walld.daemon.transport import listener
+from walld.daemon.transport.listener import SocketFile
 from walld.errors import ConfigError, UnsafePath
 
 
@@ -120,15 +123,94 @@ def test_a_group_that_does_not_exist_leaves_no_socket(path: str) -> None:
 
 
 def test_only_ones_own_socket_is_removed_at_the_end(path: str) -> None:
-    bound = listener.bind(path, 0o600, None)
-    inode = os.lstat(path).st_ino
+    ours = SocketFile.bound(path, 0o600, None)
     os.rename(path, path + ".moved")
-    other = listener.bind(path, 0o600, None)
-    listener.remove(path, bound, inode)
+    other = SocketFile.bound(path, 0o600, None)
+    ours.close()
     assert os.path.lexists(path)
-    listener.remove(path, other, os.lstat(path).st_ino)
+    other.close()
     assert not os.path.lexists(path)
-    assert bound.fileno() == other.fileno() == -1
+    assert ours.listener.fileno() == other.listener.fileno() == -1
+
+
+def test_what_others_make_while_it_is_bound_has_the_mode_they_ask_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is bound anew beside the threads that write: a umask is theirs, too."""
+    file = SocketFile.bound(str(tmp_path / "s"), 0o600, None)
+    os.unlink(tmp_path / "s")
+    chmod = os.chmod
+
+    def beside(*asked: Any) -> None:
+        (tmp_path / "made").mkdir(mode=0o700)
+        chmod(*asked)
+
+    monkeypatch.setattr(listener.os, "chmod", beside)
+    monkeypatch.setattr(listener.os, "umask", lambda _: pytest.fail("of every thread"))
+    before = file.listener
+    assert file.look() is file.listener is not before
+    assert stat.S_IMODE((tmp_path / "made").stat().st_mode) == 0o700
+    before.close()
+    file.close()
+
+
+def test_a_number_that_is_used_again_is_no_file_of_ours(path: str) -> None:
+    """File systems give the number of a removed file to the next one made."""
+    ours = SocketFile.bound(path, 0o600, None)
+    for _ in range(20):
+        os.unlink(path)
+        with socket.socket(socket.AF_UNIX) as other:
+            other.bind(path)
+            other.listen()
+            assert ours.look() is None
+            assert "another process answers" in str(ours.trouble)
+    before = ours.listener
+    assert ours.look() is not None, "nobody answers there any more"
+    assert ours.trouble is None
+    before.close()
+    ours.close()
+
+
+def test_of_folders_the_last_one_alone_is_made_again(tmp_path: Path) -> None:
+    ours = SocketFile.bound(str(tmp_path / "run" / "walld" / "s"), 0o600, None)
+    shutil.rmtree(tmp_path / "run")
+    assert ours.look() is None
+    assert "cannot be bound anew: [Errno 2]" in str(ours.trouble)
+    assert not (tmp_path / "run").exists()
+    (tmp_path / "run").mkdir()
+    before = ours.listener
+    assert ours.look() is not None
+    assert stat.S_IMODE((tmp_path / "run" / "walld").stat().st_mode) == 0o700
+    before.close()
+    ours.close()
+
+
+def test_a_folder_that_became_unsafe_gets_no_socket(tmp_path: Path) -> None:
+    folder = tmp_path / "run"
+    ours = SocketFile.bound(str(folder / "s"), 0o600, None)
+    os.unlink(folder / "s")
+    folder.chmod(0o777)
+    assert ours.look() is None
+    assert "mode 0777" in str(ours.trouble)
+    assert list(folder.iterdir()) == []
+    ours.close()
+
+
+def test_one_that_was_passed_and_never_seen_is_no_trouble(path: str) -> None:
+    """Its path is one of the manager's mounts."""
+    passed = socket.socket(socket.AF_UNIX)
+    passed.bind(path)
+    os.unlink(path)
+    ours = SocketFile.passed(passed.detach())
+    assert (ours.look(), ours.trouble) == (None, None)
+    ours.close()
+    for address in (b"\0walld-test-%d" % os.getpid(), b""):  # abstract; bound to nothing
+        passed = socket.socket(socket.AF_UNIX)
+        if address:
+            passed.bind(address)
+        ours = SocketFile.passed(passed.detach())
+        assert (ours.look(), ours.trouble) == (None, None)
+        ours.close()
 
 
 def test_one_that_was_passed_is_taken_as_it_is(path: str) -> None:

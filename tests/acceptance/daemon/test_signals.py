@@ -1,0 +1,84 @@
+"""Signals that mean nothing to walld end no daemon: whoever sends one has taken it for another."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+from daemon_process import DaemonProcess, MakeDaemon, environment, until
+
+from walld.daemon.ops.logs import LINES_A_SECOND_MAX
+
+IGNORED = ("SIGUSR1", "SIGUSR2", "SIGALRM", "SIGVTALRM", "SIGPROF", "SIGIO", "SIGPWR")
+
+
+def sent(daemon: DaemonProcess, name: str) -> None:
+    assert daemon.process is not None
+    daemon.process.send_signal(signal.Signals[name])
+
+
+def test_each_is_ignored_with_a_line(daemon_on_each: DaemonProcess) -> None:
+    daemon = daemon_on_each
+    for name in IGNORED:
+        sent(daemon, name)
+        daemon.logged(f"{name}: ignored")
+    sent(daemon, "SIGHUP")
+    assert daemon.status()["state"] == "ok"
+    assert daemon.terminate() == 0
+    assert "SIGTERM: stopping" in daemon.log_text()
+
+
+def test_a_flood_of_them_fills_no_log_and_keeps_no_stop_out(daemon: DaemonProcess) -> None:
+    begun = time.monotonic()
+    for _ in range(20_000):
+        sent(daemon, "SIGUSR1")
+    assert daemon.status()["state"] == "ok"
+    assert daemon.terminate() == 0
+    seconds = int(time.monotonic() - begun) + 2  # a second of the clock was begun at each end
+    assert 0 < daemon.log_text().count("SIGUSR1: ignored") <= seconds * LINES_A_SECOND_MAX
+
+
+def test_one_that_was_ignored_already_is_not_spoken_of(make_daemon: MakeDaemon) -> None:
+    """Whoever starts walld so (`trap '' USR1`) has said what it means."""
+    daemon = make_daemon()
+    command = [
+        "sh",
+        "-c",
+        "trap '' USR1; exec \"$@\"",
+        "sh",
+        sys.executable,
+        "-m",
+        "walld",
+        "serve",
+    ]
+    with daemon.log_path.open("wb") as log:
+        daemon.process = subprocess.Popen(
+            [*command, "--data", str(daemon.data), "--socket", daemon.socket_path],
+            env=environment(),
+            stderr=log,
+        )
+    until(daemon.is_ready, "a daemon that answers")
+    sent(daemon, "SIGUSR1")
+    sent(daemon, "SIGUSR2")  # the higher number is taken behind the lower one
+    daemon.logged("SIGUSR2: ignored")
+    assert "SIGUSR1" not in daemon.log_text()
+    assert daemon.process is not None
+    with open(f"/proc/{daemon.process.pid}/status") as status:
+        masks = dict(line.split(":\t") for line in status)
+    assert int(masks["SigIgn"], 16) >> (signal.SIGUSR1 - 1) & 1
+    assert not int(masks["SigBlk"], 16) >> (signal.SIGUSR1 - 1) & 1
+    assert daemon.terminate() == 0
+
+
+@pytest.mark.parametrize("name", ["SIGTERM", "SIGINT"])
+def test_what_stops_it_is_not_ignored(make_daemon: MakeDaemon, name: str) -> None:
+    daemon = make_daemon().start()
+    sent(daemon, "SIGUSR1")
+    sent(daemon, name)
+    assert daemon.ended() == 0
+    assert f"{name}: stopping" in daemon.log_text()
+    assert os.path.exists(daemon.data / "LOCK")
