@@ -107,6 +107,7 @@ class Requests:
         caller = self._callers.add(peer, connection)
         readable = event_loop.Readable(peer)
         buffer, since = bytearray(rest), event_loop.now()
+        held = self._held.request(connection.uid)
         heard = 0
         try:
             while True:
@@ -117,7 +118,11 @@ class Requests:
                     if buffer:
                         since = event_loop.now()
                     await self._answer_all(caller, bodies)
-                self._connections.collects(connection, len(buffer))
+                    del bodies, left
+                    held.free()
+                announced = frame_bytes(buffer)
+                if announced > _FIRST_READ_BYTES and await held.room(announced):
+                    since = event_loop.now()  # it was not read meanwhile
                 if caller.is_deaf:
                     data = _what_is_there(peer) if heard <= limits.SOCKET_BYTES_MAX else b""
                     heard += len(data)
@@ -129,6 +134,7 @@ class Requests:
                     return
                 is_first = not buffer
                 buffer += data
+                del data  # a connection that says nothing more holds nothing
                 if is_first and len(buffer) < frame_bytes(buffer):
                     since = event_loop.now()
         except FrameTooLong as error:
@@ -143,6 +149,7 @@ class Requests:
         except (OSError, _Over):
             pass  # the peer is gone, and all it said is read; or it was told to come again
         finally:
+            held.free()
             self._callers.end(caller)
             readable.close()
             peer.close()
@@ -207,13 +214,13 @@ class Requests:
     # --- requests ---------------------------------------------------------------------------------
 
     async def _answer_all(self, caller: Caller, bodies: list[bytes]) -> None:
-        """Requests that came together, in their order."""
+        """Requests that came together, in their order. None is left of `bodies`."""
         taken: list[tuple[wire.Append, Taken]] = []
-        for at, body in enumerate(bodies, 1):
+        for at in range(1, len(bodies) + 1):
             caller.is_done = False  # it is read, and the loop may have its turn before it is taken
             waited_for = at == 1 and not caller.goes_on
             await self._pace.step(caller.connection.uid, is_waited_for=waited_for)
-            request = self._decoded(body)
+            request, bodies[at - 1] = self._decoded(bodies[at - 1]), b""
             if isinstance(request, wire.Append):
                 found = await self._outcome(caller, request, self._sessions.take)
                 if not isinstance(found, wire.Error):
