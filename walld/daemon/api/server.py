@@ -11,6 +11,7 @@ answered then. One that is read to its end is done also where its answer cannot 
 from __future__ import annotations
 
 import logging
+import os
 import socket
 from contextlib import nullcontext
 from functools import partial
@@ -75,11 +76,12 @@ class Requests:
         connections: Connections,
         recovery: Recovery,
         sessions: SessionRequests,
-        status: Callable[[], object],
-        exposition: Callable[[], str],
+        status: Callable[[bool], object],
+        exposition: Callable[[bool], str],
         ready: anyio.Event,
         agents_wait: Callable[[], bool],
     ) -> None:
+        """status, exposition: given whether who asks may see what others say, or coarse numbers."""
         self._engine = engine
         self._connections = connections
         self._callers = connections.callers
@@ -362,15 +364,19 @@ class Requests:
 
     # --- about the daemon -------------------------------------------------------------------------
 
-    async def _say_status(self, _connection: Connection, _request: wire.Status) -> object:
-        return self._status()
+    async def _say_status(self, connection: Connection, _request: wire.Status) -> object:
+        return self._status(_sees_all(connection))
 
-    async def _say_metrics(self, _connection: Connection, _request: wire.Metrics) -> str:
-        return self._exposition()
+    async def _say_metrics(self, connection: Connection, _request: wire.Metrics) -> str:
+        return self._exposition(_sees_all(connection))
 
 
 class _Over(Exception):
     """A connection is ended behind the Error that says why."""
+
+
+def _sees_all(connection: Connection) -> bool:
+    return connection.uid in (0, os.geteuid())
 
 
 def _bug(request_id: int) -> wire.Error:
