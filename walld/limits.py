@@ -22,7 +22,7 @@ FRAME_SECONDS_MAX: Final = 10.0
 """A frame that was begun must be whole after this (slow-loris)."""
 BEGUN_BYTES_FREE: Final = 64 * KIB
 BEGUN_FRAMES_PER_UID_MAX: Final = 64
-"""Connections of one uid that may hold more than that of a frame which is not whole yet."""
+"""Agents' connections of one uid that may hold more than that of a frame which is not whole."""
 ACK_BYTES_MAX: Final = 64 * KIB
 """Acks waiting for a peer that does not read: beyond, it gets none until it reads."""
 ACK_STREAMS_MAX: Final = 4000
@@ -56,8 +56,11 @@ ASKING_SLICE_SECONDS: Final = 0.0005
 """Requests of one uid are carried out so long before the loop has its turn."""
 ASKING_REST_SECONDS: Final = 0.001
 """And so long they wait then, while an agent waits for its ack."""
-HELD_ANSWERS_BYTES_MAX: Final = 64 * MIB
-"""Answers of one uid that are made and not read: beyond, no long one more is begun."""
+IN_FLIGHT_BYTES_MAX: Final = 64 * MIB
+"""Requests of one uid that are not answered, refused ones too, and answers that are not read:
+beyond, no long answer more is begun."""
+REQUESTS_BYTES_MAX: Final = 32 * MIB
+"""Of that, requests: beyond, no long one more is read."""
 UNREAD_SECONDS_MAX: Final = 1.0
 """So long nothing of an answer is read before it is given up, where another waits for its room."""
 READ_SECONDS_MAX: Final = 10.0
@@ -177,6 +180,7 @@ assert BATCH_BYTES_CUT < BATCH_BYTES_MAX < UNSYNCED_BYTES_MAX < QUEUE_BYTES_MAX
 assert BATCH_BYTES_MAX < SEGMENT_BYTES_MAX
 assert 2 * LEDGER_PAYLOAD_BYTES_MAX < LEDGER_LINE_BYTES_MAX <= BATCH_BYTES_MAX
 assert SEGMENTS_MAX < PEERS_RESERVE_FDS
+assert FRAME_BYTES_MAX < REQUESTS_BYTES_MAX < IN_FLIGHT_BYTES_MAX, "answers wait for no request"
 assert LINGER_MS_MAX * 2 <= FLUSH_BOUND_MS_MAX
 assert BUSY_READ_BYTES < READ_BYTES_MAX
 assert REST_SECONDS_MAX * 1000 < LINGER_MS_MAX

@@ -100,7 +100,7 @@ def test_many_that_do_not_read_a_long_answer(daemon: Daemon) -> None:
                 healthy.say("x")
                 most = max(most, resident_bytes(daemon.process.pid) - before)
         print(f"\n40 answers of 16 MiB that nobody reads: +{most >> 20} MiB")
-        assert most < limits.HELD_ANSWERS_BYTES_MAX + 6 * len(content)
+        assert most < limits.IN_FLIGHT_BYTES_MAX + 6 * len(content)
         assert len(sender.ask(wire.GetArtifact(1, "s", digest))) > len(content), "who reads has it"
 
 

@@ -175,12 +175,15 @@ def test_the_descriptors_of_the_slow_come_back(daemon: Daemon) -> None:
 
 
 def test_frames_that_are_begun_and_left_hold_little_memory(daemon: Daemon) -> None:
-    """400 peers, a MiB less a byte each: 64 of them may; the others are told so."""
+    """400 peers, a MiB less a byte each: 64 of them may; the others are told so.
+
+    What queries begin waits in the kernel (`test_in_flight.py`).
+    """
     before = resident_bytes(daemon.process.pid)
     begun_frame = limits.FRAME_BYTES_MAX.to_bytes(4, "big") + bytes(limits.FRAME_BYTES_MAX - 1)
     peers = []
     for number in range(400):
-        peer = Peer(daemon, ("agent", "query", None)[number % 3])
+        peer = Peer(daemon, ("agent", None)[number % 2])
         peer.socket.settimeout(5)
         peers.append(peer)
         try:

@@ -25,8 +25,9 @@ from prometheus_client import (
 )
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
-from walld.daemon.metrics_http import Scrapes
+from walld.daemon.metrics_http import Scrapes, of_this_host
 from walld.daemon.settings import Address
+from walld.daemon.strangers_view import MetricsView
 from walld.engine.counters import Counters, Gauges
 
 __all__ = ["DURATION_BUCKETS", "LAG_BUCKETS", "Metrics"]
@@ -166,6 +167,7 @@ class Metrics:
         )
         build = {"version": version, "python": platform.python_version(), "backend": backend}
         self.registry.register(_Numbers(counters, gauges, build))
+        self._strangers = MetricsView(self.registry)
         self._scrapes: Scrapes | None = None
 
     def _histogram(
@@ -173,9 +175,9 @@ class Metrics:
     ) -> Histogram:
         return Histogram(name, help_text, buckets=buckets, registry=self.registry)
 
-    def exposition(self) -> str:
-        """The Prometheus text format, as a scrape gets it."""
-        return generate_latest(self.registry).decode()
+    def exposition(self, sees_all: bool = True) -> str:
+        """The Prometheus text format; sees_all: with the exact numbers, which a scrape has not."""
+        return generate_latest(self.registry if sees_all else self._strangers.registry).decode()
 
     @property
     def trouble(self) -> str | None:
@@ -183,10 +185,14 @@ class Metrics:
         return None if self._scrapes is None else self._scrapes.trouble
 
     def serve(self, at: Address) -> int:
-        """Answer scrapes, in threads of their own; returns the port. OSError where it never can."""
+        """Answer scrapes, in threads of their own; returns the port. OSError where it never can.
+
+        TCP names no user, so whoever asks there is a stranger.
+        """
         assert self._scrapes is None, "one server a registry"
         try:
-            self._scrapes = Scrapes(at.host, at.port, make_wsgi_app(self.registry))
+            application = of_this_host(make_wsgi_app(self._strangers.registry), at.host)
+            self._scrapes = Scrapes(at.host, at.port, application)
         except OSError as error:
             raise OSError(error.errno, f"metrics on {at}: {error.strerror}") from None
         return self._scrapes.port

@@ -16,19 +16,21 @@ from __future__ import annotations
 
 import errno
 import logging
+import re
 import socket
 import threading
 import time
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from functools import partial
+from ipaddress import ip_address
 from socketserver import TCPServer, ThreadingMixIn
 from typing import Any, BinaryIO, Final
 from wsgiref.simple_server import WSGIRequestHandler, WSGIServer
 
 from walld import limits
 
-__all__ = ["Scrapes"]
+__all__ = ["Scrapes", "of_this_host"]
 
 _log = logging.getLogger("walld")
 _REST_SHARE: Final = 4
@@ -38,6 +40,9 @@ _FULL_SECONDS: Final = 0.1
 
 _MADE: Final = "walld.made"
 """To be called once there is a page, or none."""
+
+_BRACKETED: Final = re.compile(r"\[([^\[\]]*)\](?::\d*)?")
+_PORT: Final = re.compile(r":\d*$")
 
 Application = Callable[..., Iterable[bytes]]
 
@@ -102,6 +107,38 @@ class Scrapes:
             self._server.shutdown()
             self._server.server_close()
         self._thread.join()
+
+
+def of_this_host(application: Application, configured: str) -> Application:
+    """The application, for requests whose Host is `configured`, of loopback, or an IP address.
+
+    A page of somebody else's site may name this port by a name of its own that it points here (DNS
+    rebinding), and so read what only this machine may; its browser still says that name.
+    """
+
+    def checked(asked: dict[str, Any], start: Callable[..., Any]) -> Iterable[bytes]:
+        host = asked.get("HTTP_HOST")
+        if host is None or _is_of_this_host(host, configured):
+            return application(asked, start)
+        told = f"Host {host!a} is not of this port: ask by IP address, localhost or {configured}"
+        body = f"{told}, or give --metrics that name\n".encode()
+        start("421 Misdirected Request", [("Content-Type", "text/plain; charset=utf-8")])
+        return [body]
+
+    return checked
+
+
+def _is_of_this_host(host: str, configured: str) -> bool:
+    bracketed = _BRACKETED.fullmatch(host)
+    name = bracketed[1] if bracketed else _PORT.sub("", host)
+    name = name.rstrip(".").lower()
+    if name in (configured.rstrip(".").lower(), "localhost") or name.endswith(".localhost"):
+        return True
+    try:
+        ip_address(name)
+    except ValueError:
+        return False
+    return True
 
 
 class _Rested:

@@ -54,6 +54,7 @@ from walld.daemon.storage.partial_writer import Keeper
 from walld.daemon.storage.reply_reader import Reader
 from walld.daemon.storage.syncer import Syncer
 from walld.daemon.storage.writer import Writer
+from walld.daemon.strangers_view import StatusView
 from walld.daemon.transport import credentials
 from walld.daemon.transport.acceptor import Door
 from walld.daemon.transport.connections import Connections
@@ -190,7 +191,7 @@ class Daemon:
             connections,
             recovery,
             asked,
-            state.status,
+            StatusView(state.status).status,
             metrics.exposition,
             self._ready,
             shares.parts.agents_wait,

@@ -14,7 +14,7 @@ import pytest
 from daemon_process import until
 
 from walld import limits
-from walld.daemon.metrics_http import Scrapes
+from walld.daemon.metrics_http import Scrapes, of_this_host
 
 GET = b"GET /metrics HTTP/1.1\r\nHost: walld\r\n\r\n"
 BODY = b"walld 1\n" * 200_000
@@ -61,6 +61,27 @@ def test_who_asks_has_the_page(served: Scrapes) -> None:
     head, found = asked(served, GET)
     assert head.split(b"\r\n")[0].endswith(b" 200 OK")
     assert found == BODY
+
+
+@pytest.mark.parametrize(
+    ("host", "status"),
+    [
+        *(("box.internal:9464", 200), ("BOX.internal.", 200), ("10.0.0.7:9464", 200)),
+        *(("[fe80::1]:9464", 200), ("localhost", 200), ("other.internal", 421), ("a b", 421)),
+        *(("box.internal:9464.rebound.example", 421), ("xlocalhost", 421), ("[10.0.0.7", 421)),
+    ],
+)
+def test_a_name_that_is_not_of_this_port_is_told_so(host: str, status: int) -> None:
+    """The one that was configured, loopback's and addresses are."""
+    begun: list[str] = []
+
+    def start(line: str, _headers: object) -> None:
+        begun.append(line)
+
+    application = of_this_host(paged(b"page"), "box.internal")
+    body = b"".join(application({"HTTP_HOST": host}, start))
+    assert int(begun[0].split()[0]) == status
+    assert body == b"page" if status == 200 else host.encode() in body and b"box.internal" in body
 
 
 def test_what_is_no_request_is_told_so_and_the_next_one_answered(served: Scrapes) -> None:

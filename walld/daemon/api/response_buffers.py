@@ -1,11 +1,19 @@
-"""Bounds the memory of answers that a user has not read yet.
+"""Bounds what a user has in flight: requests not answered yet, and answers not read yet.
 
-Owns: their bytes by uid, and whose are given up. Refuses: sockets (`server.py`).
+Owns: their bytes by uid, who waits for room, and whose answers are given up. Refuses: sockets
+(`server.py`).
 
 An answer is as long as what was asked for, and its bytes are the daemon's until its reader takes
 them. One reader that does not is nothing; many would fill the memory. So beyond a bound a user's
 next long question waits until one of his answers is read, and meanwhile those that nobody reads are
 given up, as one is that nobody reads for long. Other users wait for nothing.
+
+A request is the daemon's from its first byte until it is answered or refused. So the rest of a long
+one is read once there is room for all of it: a crowd of them waits in the kernel. Requests have a
+share of their own, which answers do not take: a reader that is slow keeps no entry from its file.
+
+Invariant: what waits for room holds none but its own request, and requests alone never fill what
+answers wait for. So nobody waits for one that waits for him.
 """
 
 from __future__ import annotations
@@ -21,7 +29,7 @@ if TYPE_CHECKING:
     import socket
     from types import TracebackType
 
-__all__ = ["HeldAnswer", "HeldAnswers"]
+__all__ = ["HeldAnswer", "HeldAnswers", "HeldRequest"]
 
 _LOOK_SECONDS = 0.05
 """Between two looks of one that waits for room."""
@@ -30,38 +38,52 @@ _BESIDE_BYTES = 32 * limits.KIB
 
 
 class HeldAnswers:
-    """The answers of one daemon that are on their way."""
+    """What the users of one daemon have in flight."""
 
     def __init__(self) -> None:
         self._users: dict[int, _Held] = {}
+
+    def request(self, uid: int) -> HeldRequest:
+        """Of one connection: it holds nothing yet."""
+        return HeldRequest(self._of(uid))
+
+    def _of(self, uid: int) -> _Held:
+        held = self._users.get(uid)
+        if held is None:
+            held = self._users[uid] = _Held()
+        return held
 
     def hold(self, uid: int, count: int) -> HeldAnswer:
         """So many bytes wait for their reader: until this is left.
 
         Short ones wait for no room; where there is none they take that of who does not read.
         """
-        held = self._users.get(uid)
-        if held is None:
-            held = self._users[uid] = _Held()
-        if held.bytes > limits.HELD_ANSWERS_BYTES_MAX:
+        held = self._of(uid)
+        if held.bytes > limits.IN_FLIGHT_BYTES_MAX:
             held.give_up_one()
         return HeldAnswer(held, count + _BESIDE_BYTES)
 
     async def room(self, uid: int) -> None:
-        """Wait until the user's unread answers leave room for one more."""
-        while (held := self._users.get(uid)) and held.bytes > limits.HELD_ANSWERS_BYTES_MAX:
+        """Wait until what the user has in flight leaves room for one more answer."""
+        while (held := self._users.get(uid)) and held.bytes > limits.IN_FLIGHT_BYTES_MAX:
             held.give_up_one()
             await anyio.sleep(_LOOK_SECONDS)
 
 
 class _Held:
-    """Those of one user. answers: in the order in which they were made."""
+    """What one user has. answers: in the order in which they were made."""
 
-    __slots__ = ("answers", "bytes")
+    __slots__ = ("answers", "bytes", "freed", "request_bytes", "turn")
 
     def __init__(self) -> None:
         self.answers: dict[HeldAnswer, None] = {}
         self.bytes = 0
+        """Of both."""
+        self.request_bytes = 0
+        self.turn = anyio.Lock(fast_acquire=True)
+        """Requests that wait for room: the first alone looks for it."""
+        self.freed = event_loop.Bell()
+        """Rung for that one where there may be room."""
 
     def give_up_one(self) -> None:
         """The oldest of those that nobody reads, or that has been read for too long."""
@@ -109,3 +131,39 @@ class HeldAnswer:
         self.is_kept = False
         if self._scope is not None:
             self._scope.deadline = event_loop.now()
+
+
+class HeldRequest:
+    """What one connection holds of long requests: those that are read, and the one it reads."""
+
+    __slots__ = ("_count", "_held")
+
+    def __init__(self, held: _Held) -> None:
+        self._held, self._count = held, 0
+
+    async def room(self, count: int) -> bool:
+        """Hold `count` bytes in all, once the user's other requests leave room. True: it waited."""
+        more, held = count - self._count, self._held
+        if more <= 0:
+            return False
+        waits = held.turn.locked() or not self._is_room(more)
+        if waits:
+            async with held.turn:
+                while not self._is_room(more):
+                    await held.freed.wait()
+        self._change(more)
+        return waits
+
+    def _is_room(self, more: int) -> bool:
+        return self._held.request_bytes + more <= limits.REQUESTS_BYTES_MAX
+
+    def free(self) -> None:
+        """They are answered, or the connection ends."""
+        if self._count:
+            self._change(-self._count)
+            self._held.freed.ring()
+
+    def _change(self, count: int) -> None:
+        self._count += count
+        self._held.request_bytes += count
+        self._held.bytes += count

@@ -11,6 +11,7 @@ answered then. One that is read to its end is done also where its answer cannot 
 from __future__ import annotations
 
 import logging
+import os
 import socket
 from contextlib import nullcontext
 from functools import partial
@@ -75,11 +76,12 @@ class Requests:
         connections: Connections,
         recovery: Recovery,
         sessions: SessionRequests,
-        status: Callable[[], object],
-        exposition: Callable[[], str],
+        status: Callable[[bool], object],
+        exposition: Callable[[bool], str],
         ready: anyio.Event,
         agents_wait: Callable[[], bool],
     ) -> None:
+        """status, exposition: given whether who asks may see what others say, or coarse numbers."""
         self._engine = engine
         self._connections = connections
         self._callers = connections.callers
@@ -107,6 +109,7 @@ class Requests:
         caller = self._callers.add(peer, connection)
         readable = event_loop.Readable(peer)
         buffer, since = bytearray(rest), event_loop.now()
+        held = self._held.request(connection.uid)
         heard = 0
         try:
             while True:
@@ -117,7 +120,11 @@ class Requests:
                     if buffer:
                         since = event_loop.now()
                     await self._answer_all(caller, bodies)
-                self._connections.collects(connection, len(buffer))
+                    del bodies, left
+                    held.free()
+                announced = frame_bytes(buffer)
+                if announced > _FIRST_READ_BYTES and await held.room(announced):
+                    since = event_loop.now()  # it was not read meanwhile
                 if caller.is_deaf:
                     data = _what_is_there(peer) if heard <= limits.SOCKET_BYTES_MAX else b""
                     heard += len(data)
@@ -129,6 +136,7 @@ class Requests:
                     return
                 is_first = not buffer
                 buffer += data
+                del data  # a connection that says nothing more holds nothing
                 if is_first and len(buffer) < frame_bytes(buffer):
                     since = event_loop.now()
         except FrameTooLong as error:
@@ -143,6 +151,7 @@ class Requests:
         except (OSError, _Over):
             pass  # the peer is gone, and all it said is read; or it was told to come again
         finally:
+            held.free()
             self._callers.end(caller)
             readable.close()
             peer.close()
@@ -207,13 +216,13 @@ class Requests:
     # --- requests ---------------------------------------------------------------------------------
 
     async def _answer_all(self, caller: Caller, bodies: list[bytes]) -> None:
-        """Requests that came together, in their order."""
+        """Requests that came together, in their order. None is left of `bodies`."""
         taken: list[tuple[wire.Append, Taken]] = []
-        for at, body in enumerate(bodies, 1):
+        for at in range(1, len(bodies) + 1):
             caller.is_done = False  # it is read, and the loop may have its turn before it is taken
             waited_for = at == 1 and not caller.goes_on
             await self._pace.step(caller.connection.uid, is_waited_for=waited_for)
-            request = self._decoded(body)
+            request, bodies[at - 1] = self._decoded(bodies[at - 1]), b""
             if isinstance(request, wire.Append):
                 found = await self._outcome(caller, request, self._sessions.take)
                 if not isinstance(found, wire.Error):
@@ -355,15 +364,19 @@ class Requests:
 
     # --- about the daemon -------------------------------------------------------------------------
 
-    async def _say_status(self, _connection: Connection, _request: wire.Status) -> object:
-        return self._status()
+    async def _say_status(self, connection: Connection, _request: wire.Status) -> object:
+        return self._status(_sees_all(connection))
 
-    async def _say_metrics(self, _connection: Connection, _request: wire.Metrics) -> str:
-        return self._exposition()
+    async def _say_metrics(self, connection: Connection, _request: wire.Metrics) -> str:
+        return self._exposition(_sees_all(connection))
 
 
 class _Over(Exception):
     """A connection is ended behind the Error that says why."""
+
+
+def _sees_all(connection: Connection) -> bool:
+    return connection.uid in (0, os.geteuid())
 
 
 def _bug(request_id: int) -> wire.Error:

@@ -103,7 +103,7 @@ class _Job(Generic[T]):
     """A job on its way through the thread."""
 
     def __init__(self, todo: Callable[[], T], jobs: SimpleQueue[_Job[Any] | None]) -> None:
-        self._todo = todo
+        self._todo: Callable[[], T] | None = todo
         self._jobs = jobs
         self._call_soon = event_loop.call_soon()
         self._done = event_loop.Bell()
@@ -117,9 +117,11 @@ class _Job(Generic[T]):
 
     def work(self) -> None:
         """For the thread."""
+        todo, self._todo = self._todo, None
+        assert todo is not None, "begun once"
         begun = time.perf_counter()
         try:
-            self._result = self._todo()
+            self._result = todo()
         except BaseException as error:
             self._error = error
         self._seconds = time.perf_counter() - begun
@@ -134,8 +136,12 @@ class _Job(Generic[T]):
             # It is in its thread. Who cancels is heard at the next wait that may be cut short.
             with anyio.CancelScope(shield=True):
                 await self._done.wait()
-        if self._error is not None:
-            raise self._error
+        error, self._error = self._error, None
+        try:
+            if error is not None:
+                raise error
+        finally:
+            del error  # it knows this frame: they would hold each other, and what the job was given
         return cast("T", self._result), self._seconds
 
     async def timed(self) -> float:

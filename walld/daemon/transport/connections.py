@@ -78,7 +78,7 @@ class Connections:
         """Those that were handed over."""
         self._queries = 0
         self._collecting: dict[int, set[Connection]] = {}
-        """By uid: who has begun a long frame that is not whole (memory is held for it)."""
+        """By uid: agents that have begun a long frame that is not whole (memory is held for it)."""
         self.admitted = 0
         """How many there ever were: the name of the latest."""
 
@@ -136,7 +136,6 @@ class Connections:
         """A query connection that was handed over is closed."""
         self._queries -= 1
         self._by_uid[connection.uid] -= 1
-        self.collects(connection, 0)
         process = connection.process
         process.queries -= 1
         if not process.is_lost:

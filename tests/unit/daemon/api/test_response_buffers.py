@@ -1,4 +1,4 @@
-"""Answers that nobody reads: how many of them a user may have."""
+"""What a user has in flight: long requests that wait, and answers that nobody reads."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from walld import limits
 from walld.daemon.api.response_buffers import HeldAnswer, HeldAnswers
 
 USER, OTHER = 4000, 4001
-LONG = limits.HELD_ANSWERS_BYTES_MAX
+LONG = limits.IN_FLIGHT_BYTES_MAX
 A_BIT_SECONDS = 0.001
 
 
@@ -109,5 +109,71 @@ def test_short_ones_take_the_room_of_who_does_not_read() -> None:
                 await anyio.sleep(A_BIT_SECONDS)
                 assert gone == 10
             tasks.cancel_scope.cancel()
+
+    run(main)
+
+
+MIB = limits.MIB
+MANY = limits.REQUESTS_BYTES_MAX // MIB
+
+
+def test_long_requests_wait_for_room_in_their_order() -> None:
+    """Of this user's alone; what is held already is not asked for twice."""
+
+    async def main() -> None:
+        held = HeldAnswers()
+        had: list[str] = []
+
+        async def asks(name: str) -> None:
+            one = held.request(USER)
+            assert await one.room(MIB), "it waited"
+            had.append(name)
+
+        full = [held.request(USER) for _ in range(MANY)]
+        for one in full:
+            assert not await one.room(MIB)
+            assert not await one.room(MIB // 2), "it has that"
+        async with anyio.create_task_group() as tasks:
+            for name in ("first", "second"):
+                tasks.start_soon(asks, name)
+                await anyio.sleep(A_BIT_SECONDS)
+            assert not await held.request(OTHER).room(MIB), "others do not wait"
+            await anyio.sleep(60)
+            assert had == []
+            full[0].free()
+            await anyio.sleep(1)
+            assert had == ["first"]
+            full[1].free()
+            await anyio.sleep(1)
+            assert had == ["first", "second"]
+
+    run(main)
+
+
+def test_requests_alone_keep_no_answer_waiting_and_no_answer_them() -> None:
+    async def main() -> None:
+        held = HeldAnswers()
+        for _ in range(MANY):
+            assert not await held.request(USER).room(MIB)
+        with anyio.fail_after(A_BIT_SECONDS):
+            await held.room(USER)
+        last = HeldAnswers()
+        with last.hold(USER, 2 * LONG):
+            assert not await last.request(USER).room(MIB)
+
+    run(main)
+
+
+def test_a_long_answer_waits_for_the_room_of_both() -> None:
+    async def main() -> None:
+        held = HeldAnswers()
+        request = held.request(USER)
+        await request.room(limits.REQUESTS_BYTES_MAX)
+        with held.hold(USER, LONG - limits.REQUESTS_BYTES_MAX):
+            with anyio.move_on_after(0.5) as waited:
+                await held.room(USER)
+            assert waited.cancelled_caught
+            request.free()
+            await held.room(USER)
 
     run(main)

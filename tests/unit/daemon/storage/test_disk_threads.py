@@ -5,7 +5,9 @@ from __future__ import annotations
 import gc
 import threading
 import time
+import weakref
 from collections.abc import Iterator
+from contextlib import suppress
 from functools import partial
 
 import anyio
@@ -112,3 +114,28 @@ async def test_who_has_a_job_waits_for_a_slice_of_a_long_list() -> None:
         await worker.run(lambda: order.append("other"))
     assert len(order) == 501
     assert order.index("other") <= 100
+
+
+@pytest.mark.anyio
+async def test_what_a_job_raised_holds_nothing_that_it_was_given() -> None:
+    """Job and exception held each other, and a megabyte of an upload, until a collection."""
+    worker = ThreadWorker()
+
+    def job(_given: object) -> None:
+        raise ValueError
+
+    class Given:
+        """What a job was given."""
+
+    gc.collect()
+    gc.disable()
+    try:
+        given = Given()
+        gone = weakref.ref(given)
+        with suppress(ValueError):
+            await worker.run(partial(job, given))
+        del given
+        await worker.run(int)  # the thread is done with the one before
+        assert gone() is None
+    finally:
+        gc.enable()

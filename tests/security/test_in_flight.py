@@ -1,0 +1,160 @@
+"""What one user has asked and not been answered: long requests, refused ones included.
+
+How long the others were kept is printed; that they are served, and what memory it costs, decides.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+from daemon_process import environment, until
+from strangers import resident_bytes
+from walld_client.wire import messages as wire
+from walld_client.wire.framing import encode
+from wire_peer import Daemon, Healthy, Peer, text_of
+
+from walld import limits
+
+CHUNK = bytes(limits.FRAME_BYTES_MAX - 4 * limits.KIB)
+UPLOADS = 3000
+REFUSED = {
+    "of a piece that nobody waits for": wire.PutArtifact(1, "s", b"a" * 32, 1 << 25, 7, CHUNK),
+    "of a digest that is none": wire.PutArtifact(1, "s", b"a", 1 << 25, 0, CHUNK),
+    "of other bytes": wire.PutArtifact(1, "s", b"a" * 32, len(CHUNK), 0, CHUNK),
+    "of an id that is none": wire.PutArtifact(1, "", b"a" * 32, len(CHUNK), 0, CHUNK),
+    "of an entry too long": wire.Append(1, "s", [wire.NewEntry("n", CHUNK, "a")]),
+}
+UPLOADS_FOR_EVER = """
+import os, socket, sys
+from walld_client.wire import framing, messages as wire
+peer = socket.socket(socket.AF_UNIX)
+peer.connect(sys.argv[1])
+peer.sendall(framing.encode(wire.Hello(1, "query", os.urandom(16))))
+peer.recv(1 << 20)
+asked = framing.encode(wire.PutArtifact(1, "s", b"a" * 32, 1 << 25, 7, bytes((1 << 20) - 4096)))
+for number in range(int(sys.argv[2])):
+    peer.sendall(asked)
+    peer.recv(1 << 20)
+"""
+
+
+@pytest.fixture
+def daemon(tmp_path: Path) -> Iterator[Daemon]:
+    """A daemon for one test."""
+    with Daemon(tmp_path) as running:
+        yield running
+
+
+def test_thousands_of_refused_uploads_of_one_connection(daemon: Daemon) -> None:
+    """Each left its megabyte in a cycle of references: 2.2 GB in 3 s of anybody."""
+    with Healthy(daemon) as healthy:
+        healthy.say("before")
+        before, most, waited = resident_bytes(daemon.process.pid), 0, 0.0
+        command = [sys.executable, "-c", UPLOADS_FOR_EVER, daemon.socket_path, str(UPLOADS)]
+        uploading = subprocess.Popen(command, env=environment())
+        try:
+            while uploading.poll() is None:
+                at = time.monotonic()
+                healthy.say(".")
+                waited = max(waited, time.monotonic() - at)
+                most = max(most, resident_bytes(daemon.process.pid))
+                assert most < 200 * limits.MIB, f"{most >> 20} MiB"
+        finally:
+            uploading.kill()
+            uploading.wait()
+        assert uploading.returncode == 0
+        print(f"\n{UPLOADS} refused uploads of 1 MiB: {before >> 20} to {most >> 20} MiB, "
+              f"an ack after at most {waited * 1000:.0f} ms")  # fmt: skip
+        assert daemon.counted("artifact_offset") == UPLOADS
+        assert text_of(healthy.recovered()) == "".join(healthy.said)
+
+
+@pytest.mark.parametrize("kind", REFUSED)
+def test_no_refusal_keeps_what_it_refused(daemon: Daemon, kind: str) -> None:
+    """Whatever it is refused for."""
+    asked = encode(REFUSED[kind])
+    with Peer(daemon, "query") as peer:
+        for _ in range(10):
+            peer.socket.sendall(asked)
+            assert isinstance(peer.hear(), wire.Error)
+        before = resident_bytes(daemon.process.pid)
+        for _ in range(100):
+            peer.socket.sendall(asked)
+            assert isinstance(peer.hear(), wire.Error)
+        assert resident_bytes(daemon.process.pid) - before < 20 * limits.MIB
+
+
+def test_many_connections_keep_nothing_of_what_they_asked(daemon: Daemon) -> None:
+    """Each kept its last request for as long as it stayed."""
+    asked = encode(REFUSED["of a piece that nobody waits for"])
+    with ExitStack() as held:
+        peers = [held.enter_context(Peer(daemon, "query")) for _ in range(400)]
+        before = resident_bytes(daemon.process.pid)
+        for peer in peers:
+            peer.socket.sendall(asked)
+            assert isinstance(peer.hear(), wire.Error)
+        grown = resident_bytes(daemon.process.pid) - before
+        print(f"\n400 that were refused a megabyte and stay: +{grown >> 20} MiB")
+        assert grown < 400 * 40 * limits.KIB
+
+
+def test_many_long_requests_at_once_wait_in_the_kernel(daemon: Daemon) -> None:
+    """All are answered, a part at a time; and another process meanwhile."""
+    asked = encode(REFUSED["of other bytes"])
+    most = 0
+    with ExitStack() as held:
+        peers = [held.enter_context(Peer(daemon, "query")) for _ in range(400)]
+        before = resident_bytes(daemon.process.pid)
+        for peer in peers:
+            peer.socket.setblocking(False)
+        rests = dict.fromkeys(peers, asked)
+        heard = dict.fromkeys(peers, b"")
+
+        def moves() -> bool:
+            nonlocal most
+            for peer in peers:
+                try:
+                    if rests[peer]:
+                        rests[peer] = rests[peer][peer.socket.send(rests[peer]) :]
+                    elif not heard[peer]:
+                        heard[peer] = peer.socket.recv(65536)
+                except BlockingIOError:
+                    continue
+            most = max(most, resident_bytes(daemon.process.pid) - before)
+            return all(heard.values())
+
+        with Healthy(daemon) as healthy:
+            healthy.say("before")
+            until(moves, "each is answered")
+            healthy.say("after")
+    print(f"\n400 uploads of a megabyte at once: +{most >> 20} MiB")
+    assert all(b"artifact_hash" in one for one in heard.values()), set(heard.values())
+    assert most < limits.IN_FLIGHT_BYTES_MAX + 400 * 40 * limits.KIB
+
+
+def test_frames_that_are_begun_and_left_keep_a_user_waiting_and_nobody_else(
+    daemon: Daemon,
+) -> None:
+    """That user's others wait in the kernel until those have had their time; short ones do not."""
+    begun = encode(REFUSED["of other bytes"])[:-1]
+    with ExitStack() as held:
+        before, began = resident_bytes(daemon.process.pid), time.monotonic()
+        for _ in range(40):
+            peer = held.enter_context(Peer(daemon, "query"))
+            peer.socket.setblocking(False)
+            peer.socket.send(begun)
+        other = held.enter_context(Peer(daemon, "query"))
+        other.ask(wire.HasPartial(1, "s"))
+        short = time.monotonic() - began
+        payload = b'{"text":"' + b"x" * 20_000 + b'"}'
+        other.ask(wire.Append(2, "s", [wire.NewEntry("n", payload, "a")]))
+        grown = resident_bytes(daemon.process.pid) - before
+        print(f"\nbeside frames that are begun and left: {short:.1f} s, a long one "
+              f"{time.monotonic() - began:.1f} s, +{grown >> 20} MiB")  # fmt: skip
+        assert grown < limits.IN_FLIGHT_BYTES_MAX
