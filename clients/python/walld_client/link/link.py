@@ -189,6 +189,8 @@ class Link(Connection):
     def do_chores(self, stream: Stream | None = None) -> None:
         """What must be done now and then, in bounded steps. The caller holds the lock."""
         self._until_chores = CHORES_EVERY_OTHERS
+        if process.keeper().lacks_thread:
+            process.keeper().keep(self)
         if stream is not None:
             stream.chores_seq = stream.next_seq + CHORES_EVERY_TOKENS
         if self.connected:
