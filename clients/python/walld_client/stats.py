@@ -7,7 +7,6 @@ socket and asks to be let in, where no daemon has welcomed this process yet.
 from __future__ import annotations
 
 import os
-import select
 import socket
 from collections.abc import Callable
 from contextlib import suppress
@@ -15,6 +14,7 @@ from typing import Final
 
 import msgspec
 from walld_client.errors import Unavailable
+from walld_client.link import poll
 from walld_client.link.connection import NOSIGNAL
 from walld_client.link.link import Link
 from walld_client.query.requests import Conversation
@@ -117,7 +117,5 @@ def _knock(path: str) -> None:
         probe.connect(path)
         with suppress(OSError):  # it may have said no, and gone, already
             probe.send(conversation.hello(), NOSIGNAL)
-        answers = select.poll()
-        answers.register(probe, select.POLLIN)
-        if answers.poll(_KNOCK_MS):
+        if poll.ready({probe.fileno(): poll.IN}, _KNOCK_MS / 1000):
             conversation.feed(probe.recv(_ANSWER_BYTES_MAX))

@@ -1,4 +1,4 @@
-"""The one thread a process has: parked in poll(), woken for trouble only.
+"""The one thread a process has: parked in poll(2), woken for trouble only.
 
 Owns: the thread, the pipe that wakes it, and how long it sleeps. Refuses: what to do on a socket;
 a link says what it waits for (`wants`) and does its own work (`attend`).
@@ -20,16 +20,20 @@ from __future__ import annotations
 
 import logging
 import os
-import select
 import threading
 import time
+from contextlib import suppress
 from typing import Protocol
+
+from walld_client.link import poll
 
 __all__ = ["Keeper", "Kept"]
 
 _log = logging.getLogger("walld")
 _UNWOKEN_SECONDS = 0.25
 """How long it sleeps at most while nothing can wake it."""
+_PIPE_BYTES = 1 << 20
+"""More than a pipe holds."""
 
 
 class Kept(Protocol):
@@ -125,6 +129,10 @@ class Keeper:
                 reader, writer = os.pipe()
             except OSError:  # the link that has no socket for the same reason says so
                 return -1
+            if not poll.can_watch(reader):
+                os.close(reader)
+                os.close(writer)
+                return -1
             os.set_blocking(reader, False)
             os.set_blocking(writer, False)
             self._pipe = reader, writer
@@ -132,29 +140,22 @@ class Keeper:
 
     def _sleep(self, kept: list[Kept]) -> list[tuple[Kept, int]]:
         """Wait, then what each kept thing's socket showed (0: nothing)."""
-        poller = select.poll()
         reader = self._reader()
-        due: float | None = None
-        if reader >= 0:
-            poller.register(reader, select.POLLIN)
-        else:
-            due = time.monotonic() + _UNWOKEN_SECONDS
+        watched = {reader: poll.IN} if reader >= 0 else {}
+        due = None if reader >= 0 else time.monotonic() + _UNWOKEN_SECONDS
         fds: list[int] = []
         for thing in kept:
             fd, mask, at = thing.wants()
             fds.append(fd)
             if fd >= 0:
-                poller.register(fd, mask)
+                watched[fd] = mask
             if at is not None:
                 due = at if due is None else min(due, at)
-        wait_ms = None if due is None else max(0.0, (due - time.monotonic()) * 1000 + 0.5)
-        ready = dict(poller.poll(wait_ms))
+        wait = None if due is None else max(0.0, due - time.monotonic() + 0.0005)
+        ready = poll.ready(watched, wait)
         if reader in ready:
-            try:
-                while os.read(reader, 4096):
-                    pass
-            except BlockingIOError:
-                pass
+            with suppress(BlockingIOError):  # a number that select(2) cannot look at
+                os.read(reader, _PIPE_BYTES)  # once: eventlet's waits where nothing is left
         return [(thing, ready.get(fd, 0)) for thing, fd in zip(kept, fds, strict=True)]
 
     def _attended(self, thing: Kept, events: int) -> bool:
