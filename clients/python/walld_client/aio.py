@@ -17,6 +17,7 @@ from walld_client.argument_checks import SECONDS, Count, Path, Seconds, as_decla
 from walld_client.client import ClientBase, is_enabled
 from walld_client.errors import Unavailable
 from walld_client.limits import BACKLOG_BYTES_MAX, CLOSE_SECONDS, TIMEOUT_SECONDS
+from walld_client.link_registry import WORD_SECONDS
 from walld_client.query.aio_pool import AsyncPool
 from walld_client.query.aio_query import AsyncQuery
 from walld_client.query.requests import decode_bool, decode_replies
@@ -162,11 +163,22 @@ class Client(ClientBase):
         done = self._link.flush(lambda: settle(True))
         if not done and self._link.dialing.connections > 0:
             done = await _until(deadline, flushed)
+        if done:
+            await self._hear_refusals(deadline)
         with suppress(Unavailable):
             left = max(0.0, deadline - loop.time())
             await run(self._pool, delivered(self._outbox, left))
         self._pool.close()
         return self._outbox.close() and done
+
+    async def _hear_refusals(self, deadline: float) -> None:
+        """As `link_registry.flushed`."""
+        loop = asyncio.get_running_loop()
+        heard: asyncio.Future[bool] = loop.create_future()
+        asked = self._link.ask_whether_begun(settler(heard))
+        if asked is not None:
+            await _until(min(deadline, loop.time() + WORD_SECONDS), heard)
+            self._link.forget_drain(asked)
 
     async def _let_go(self, deadline: float) -> None:
         if self._parts():

@@ -33,7 +33,8 @@ class Stats(msgspec.Struct, frozen=True):
     backlog_bytes: what they occupy. unsynced_bytes: all that is held for resending, backlog
     included. dropped: events lost for want of memory before they were sent: a gap. unheld: sent,
     but dropped from memory before they were known synced. late: calls after a terminal, not sent.
-    refused: events the daemon would not take. reconnects: connections beyond the first. streams:
+    refused: events the daemon would not take. refused_replies: those of which it would take
+    nothing, since their id is in use. reconnects: connections beyond the first. streams:
     replies not yet released and acknowledged.
     """
 
@@ -49,11 +50,13 @@ class Stats(msgspec.Struct, frozen=True):
     refused: int = 0
     reconnects: int = 0
     streams: int = 0
+    refused_replies: int = 0
 
 
 def stats_of(link: Link) -> Stats:
     """Counted under the link's lock: the numbers belong together."""
     with link.mutex, link:
+        link.catch_up()
         backlog = link.backlog
         backlog.count()
         return Stats(
@@ -69,6 +72,7 @@ def stats_of(link: Link) -> Stats:
             refused=link.hearing.refused_events,
             reconnects=max(0, link.dialing.connections - 1),
             streams=len(link.registry.by_number),
+            refused_replies=link.hearing.refused_replies,
         )
 
 
