@@ -46,6 +46,9 @@ if TYPE_CHECKING:
 __all__ = ["Background"]
 
 _log = logging.getLogger("walld.background")
+_peers_log = logging.getLogger("walld.intake")
+"""What peers do wrong, of which so many lines a second pass."""
+_SHOWN_CHARS_MAX = 200
 _PERIOD_SECONDS = 1.0
 """It is woken by what it waits for; this is for what only the clock brings."""
 _PAUSE_SECONDS = 0.02
@@ -110,6 +113,7 @@ class Background:
     async def _round(self) -> None:
         for step, work in (
             (_EPOCH, self._look),
+            ("refusals are said", self._say_refused),
             ("turns are interrupted", self._turns.interrupt_lost),
             ("replies go to their sessions", self._turns.settle),
             # First what goes: a reply that is kept next may have the name of one that goes.
@@ -142,6 +146,19 @@ class Background:
     async def _look(self) -> None:
         await self._look_at_epoch()
         self._not_before[_EPOCH] = event_loop.now() + _PERIOD_SECONDS
+
+    async def _say_refused(self) -> None:
+        """A program that waits for nothing may not hear it; the operator does."""
+        refused = self._engine.rules.refused_starts
+        while refused:
+            uid, stream_id, code = refused.popleft()
+            _peers_log.warning(
+                "a reply of uid %d was refused, nothing of it is kept: its stream_id %r is in use "
+                "(code %s); release or resolve the earlier one, or give it another id",
+                uid,
+                stream_id[:_SHOWN_CHARS_MAX],
+                code,
+            )
 
     async def look_last(self) -> None:
         """For an end, which may have had nothing to write. DirectoryTaken."""

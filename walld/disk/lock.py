@@ -38,7 +38,7 @@ from walld.disk.lock_record import (
     trouble_of,
 )
 from walld.disk.retrying import patiently
-from walld.disk.root import NO_DEVICE
+from walld.disk.root import NO_DEVICE, sync_names
 from walld.errors import DirectoryTaken, FormatError
 
 __all__ = ["Marks", "Owner", "holding"]
@@ -84,7 +84,7 @@ def _sync_dir(path: str) -> None:
     """By a descriptor of its own: one whose sync failed is not asked again."""
     fd = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:
-        os.fsync(fd)
+        sync_names(fd, path)
     finally:
         os.close(fd)
 

@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING
 
 from walld.disk.atomic import ComposedDisk
 from walld.disk.base import Entry
-from walld.disk.root import DIR_MODE, NO_DEVICE, check_owner, make_root
+from walld.disk.root import DIR_MODE, NO_DEVICE, check_owner, make_root, sync_names
 from walld.errors import SharedFile, UnsafePath
 
 if TYPE_CHECKING:
@@ -268,8 +268,8 @@ class RealDisk(ComposedDisk):
     def sync_dir(self, path: str) -> None:
         """fsync(2) of a directory. "" is the data directory itself."""
         self._refuse_if_read_only(path)
-        with self._directory(path) as fd, _Naming(path):
-            os.fsync(fd)
+        with self._directory(path) as fd:
+            sync_names(fd, path or self.root)
 
     def list_dir(self, path: str) -> list[Entry]:
         """Entries by name; [] where there is no such directory. "" is the data directory."""

@@ -12,6 +12,7 @@ Invariants
 
 from __future__ import annotations
 
+from collections import deque
 from typing import TYPE_CHECKING
 
 from walld_client.wire import messages as wire
@@ -52,6 +53,9 @@ KIND: dict[type, str] = {
 }
 _RUN_KINDS = (records.Text.kind, records.Thought.kind)
 _ENDS = (wire.End, wire.AppError, wire.Release)
+_IN_USE = ("stream_owned", "stream_exists")
+_UNSAID_MAX = 16
+"""Refused replies that are remembered to be said; metrics count all."""
 
 
 def _use_up(producer: Producer, number: int) -> None:
@@ -142,6 +146,8 @@ class Rules:
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
+        self.refused_starts = deque[tuple[int, str, str]](maxlen=_UNSAID_MAX)
+        """Uid, stream id and code of replies whose id is in use, to be said in the log."""
         self._special: dict[type, Callable[[Connection, Stream, wire.Event, int], None]] = {
             wire.Run: self._run,
             wire.Move: self._move,
@@ -304,6 +310,8 @@ class Rules:
         """It does not begin. Its number is used up: what follows is not refused once more each."""
         assert connection.producer is not None
         _use_up(connection.producer, event.stream)
+        if problem[0] in _IN_USE:
+            self.refused_starts.append((connection.uid, event.stream_id, problem[0]))
         self.refuse(connection, event, *problem)
 
     def begin(

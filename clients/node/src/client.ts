@@ -65,6 +65,8 @@ export interface Stats {
   refused: number;
   reconnects: number;
   streams: number;
+  /** Of which the daemon takes nothing: their id is in use. */
+  refusedReplies: number;
 }
 
 /**
@@ -150,6 +152,7 @@ export class Client {
       refused: this.link.ackHandler.refusedEvents,
       reconnects: Math.max(0, reconnect.connections - 1),
       streams: registry.byNumber.size,
+      refusedReplies: this.link.ackHandler.refusedReplies,
     };
   }
 
@@ -260,6 +263,7 @@ export class Client {
   private async letGo(timeoutMs: number): Promise<boolean> {
     if (links.isLast(this.link)) this.link.failAll();
     const isDone = await this.link.flush(timeoutMs);
+    if (isDone) await this.link.hearWhetherBegun(timeoutMs);
     this.query.close();
     if (links.leave(this.link)) this.link.shut();
     return isDone;

@@ -18,6 +18,7 @@ from walld_client.client import ClientBase, is_enabled
 from walld_client.errors import Unavailable
 from walld_client.first_use import first_use, loading, made
 from walld_client.limits import BACKLOG_BYTES_MAX, CLOSE_SECONDS, TIMEOUT_SECONDS
+from walld_client.link_registry import WORD_SECONDS
 from walld_client.reply.aio_reply import Reply, settler
 
 if TYPE_CHECKING:
@@ -190,6 +191,8 @@ class Client(ClientBase):
         done = self._link.flush(lambda: settle(True))
         if not done and self._link.dialing.connections > 0:
             done = await _until(deadline, flushed)
+        if done:
+            await self._hear_refusals(deadline)
         outbox: Outbox | None = made(self, "_outbox")
         if outbox is not None:
             from walld_client.session.append_queue import delivered  # loaded with the outbox
@@ -201,6 +204,15 @@ class Client(ClientBase):
         if pool is not None:
             pool.close()
         return (outbox is None or outbox.close()) and done
+
+    async def _hear_refusals(self, deadline: float) -> None:
+        """As `link_registry.flushed`."""
+        loop = asyncio.get_running_loop()
+        heard: asyncio.Future[bool] = loop.create_future()
+        asked = self._link.ask_whether_begun(settler(heard))
+        if asked is not None:
+            await _until(min(deadline, loop.time() + WORD_SECONDS), heard)
+            self._link.forget_drain(asked)
 
     async def _let_go(self, deadline: float) -> None:
         if self._parts():

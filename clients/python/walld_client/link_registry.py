@@ -20,8 +20,10 @@ from walld_client.link import process
 if TYPE_CHECKING:
     from walld_client.link.link import Link
 
-__all__ = ["at_exit", "flushed", "join", "part"]
+__all__ = ["WORD_SECONDS", "at_exit", "flushed", "join", "part"]
 
+WORD_SECONDS = 0.25
+"""What who leaves waits at most to hear that a reply was refused."""
 _mutex = process.Mutex()
 _links: dict[str, Link] = {}
 _users: dict[str, int] = {}
@@ -66,9 +68,16 @@ def flushed(link: Link, timeout: float) -> bool:
     Nobody is waited for who was never there: then what waits is lost with this process anyway.
     """
     told = threading.Event()
-    if link.flush(told.set):
-        return True
-    return link.dialing.connections > 0 and told.wait(timeout)
+    deadline = time.monotonic() + timeout
+    taken = link.flush(told.set)
+    taken = taken or (link.dialing.connections > 0 and told.wait(timeout))
+    if taken:
+        heard = threading.Event()
+        asked = link.ask_whether_begun(lambda _reached: heard.set())
+        if asked is not None:
+            heard.wait(min(WORD_SECONDS, max(0.0, deadline - time.monotonic())))
+            link.forget_drain(asked)
+    return taken
 
 
 def at_exit(hand_over: Callable[[float], object]) -> None:

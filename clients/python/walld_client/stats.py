@@ -7,7 +7,6 @@ socket and asks to be let in, where no daemon has welcomed this process yet.
 from __future__ import annotations
 
 import os
-import select
 import socket
 from collections.abc import Callable
 from contextlib import suppress
@@ -16,6 +15,7 @@ from typing import Final
 import msgspec
 from walld_client.errors import Unavailable
 from walld_client.first_use import loading
+from walld_client.link import poll
 from walld_client.link.connection import NOSIGNAL
 from walld_client.link.link import Link
 
@@ -33,7 +33,8 @@ class Stats(msgspec.Struct, frozen=True):
     backlog_bytes: what they occupy. unsynced_bytes: all that is held for resending, backlog
     included. dropped: events lost for want of memory before they were sent: a gap. unheld: sent,
     but dropped from memory before they were known synced. late: calls after a terminal, not sent.
-    refused: events the daemon would not take. reconnects: connections beyond the first. streams:
+    refused: events the daemon would not take. refused_replies: those of which it would take
+    nothing, since their id is in use. reconnects: connections beyond the first. streams:
     replies not yet released and acknowledged.
     """
 
@@ -49,11 +50,13 @@ class Stats(msgspec.Struct, frozen=True):
     refused: int = 0
     reconnects: int = 0
     streams: int = 0
+    refused_replies: int = 0
 
 
 def stats_of(link: Link) -> Stats:
     """Counted under the link's lock: the numbers belong together."""
     with link.mutex, link:
+        link.catch_up()
         backlog = link.backlog
         backlog.count()
         return Stats(
@@ -69,6 +72,7 @@ def stats_of(link: Link) -> Stats:
             refused=link.hearing.refused_events,
             reconnects=max(0, link.dialing.connections - 1),
             streams=len(link.registry.by_number),
+            refused_replies=link.hearing.refused_replies,
         )
 
 
@@ -120,7 +124,5 @@ def _knock(path: str) -> None:
         probe.connect(path)
         with suppress(OSError):  # it may have said no, and gone, already
             probe.send(conversation.hello(), NOSIGNAL)
-        answers = select.poll()
-        answers.register(probe, select.POLLIN)
-        if answers.poll(_KNOCK_MS):
+        if poll.ready({probe.fileno(): poll.IN}, _KNOCK_MS / 1000):
             conversation.feed(probe.recv(_ANSWER_BYTES_MAX))

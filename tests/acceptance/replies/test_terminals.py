@@ -129,6 +129,15 @@ def test_on_the_wire_a_late_event_is_refused_and_the_others_go_on(
         assert daemon.reader.recover(stream_id="r") is None
 
 
+REFUSED = """
+try:
+    word = reply.drain(20)
+except walld_client.Refused as error:
+    word = error.code
+assert str(word).startswith("stream_"), word
+"""
+
+
 def test_a_second_producer_of_a_stream_is_refused(
     daemon_on_each: DaemonProcess, make_agent: Callable[..., Obedient]
 ) -> None:
@@ -149,7 +158,8 @@ def test_a_second_producer_of_a_stream_is_refused(
     first.kill()
     assert daemon.orphan("r").text == "mine alone"
     third = make_agent(daemon)
-    third.do("reply = client.reply('s', stream_id='r'); reply.token('again'); reply.drain(20)")
+    third.do("reply = client.reply('s', stream_id='r'); reply.token('again')")
+    third.do(REFUSED)
     assert third.do("client.stats().refused") >= 1, "not before the first is resolved"
     assert daemon.orphan("r").text == "mine alone"
     assert daemon.reader.resolve("r") is True
@@ -165,7 +175,8 @@ def test_a_second_producer_after_a_restart_is_refused_too(
     first.do("reply = client.reply('s', stream_id='r'); reply.token('mine'); reply.drain(20)")
     daemon.restart()
     second = make_agent(daemon)
-    second.do("reply = client.reply('s', stream_id='r'); reply.token('theirs'); reply.drain(20)")
+    second.do("reply = client.reply('s', stream_id='r'); reply.token('theirs')")
+    second.do(REFUSED)
     first.do("reply.token(' alone'); reply.drain(20)")
     assert (kept(daemon).text, kept(daemon).status) == ("mine alone", "live")
     assert second.do("client.stats().refused") >= 1

@@ -18,6 +18,7 @@ import os
 import select
 import socket
 from contextlib import suppress
+from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from anyio.lowlevel import checkpoint
@@ -40,6 +41,8 @@ __all__ = ["Door", "Newcomer"]
 _log = logging.getLogger("walld.intake")
 _ACCEPTS_MAX = 8
 _OVERFLOW_UID = 65534
+_ALL_UIDS = ["0", "0", str(2**32 - 1)]
+"""uid_map where there is no user namespace but the first."""
 
 
 class Newcomer(NamedTuple):
@@ -148,8 +151,7 @@ class Door:
         all_here = len(connections) + len(processes)
         share = int(self._peers_max * limits.PEERS_UID_SHARE_MAX)
         if uid == _OVERFLOW_UID and os.getuid() != _OVERFLOW_UID:
-            text = "the uid of this peer cannot be told from others: run without a user namespace"
-            return wire.Error("foreign_uid", text, str(uid), "a mapped uid")
+            return wire.Error("foreign_uid", _who_is_nobody(), str(uid), "a uid of its own")
         if all_here >= self._peers_max:
             return wire.Error("too_many_peers", "no room", str(all_here), str(self._peers_max))
         if here >= share:
@@ -213,3 +215,20 @@ class Door:
     def close(self) -> None:
         """Nobody is watched any more."""
         self._selector.close()
+
+
+def _who_is_nobody() -> str:
+    """What is to be done about a peer of the overflow uid."""
+    try:
+        is_whole = Path("/proc/self/uid_map").read_text().split() == _ALL_UIDS
+    except OSError:
+        is_whole = False
+    if is_whole:
+        return (
+            "this process runs as uid 65534 (nobody), which services of any kind share: run it "
+            "as a user of its own"
+        )
+    return (
+        "the uid of this peer cannot be told from others: it is not mapped in the user namespace "
+        "that walld runs in (or is nobody there); map it, or run walld outside of that namespace"
+    )

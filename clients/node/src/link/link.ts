@@ -39,6 +39,9 @@ import { Stream } from "./stream.ts";
 import { StreamRegistry } from "./streamRegistry.ts";
 import { after } from "./timers.ts";
 
+/** What who leaves waits at most to hear that a reply was refused. */
+const WORD_MS = 250;
+
 export class Link {
   readonly registry = new StreamRegistry();
   readonly backlog: Backlog;
@@ -220,6 +223,15 @@ export class Link {
       this.flushers.add(told);
       told();
     });
+  }
+
+  /**
+   * Who leaves may have begun replies that a daemon refuses: where it has not said a word to one, it is asked
+   * for one, and heard until it has said all, or WORD_MS are over.
+   */
+  async hearWhetherBegun(timeoutMs: number): Promise<void> {
+    const isUnheard = [...this.registry.byNumber.values()].some((stream) => stream.isUnheard);
+    if (this.isConnected && isUnheard) await this.drain("written", Math.min(timeoutMs, WORD_MS));
   }
 
   /** End the connection for good. What waits is given up. */

@@ -50,7 +50,9 @@ function flushBeforeExit(): void {
     const { events } = shared.link.registry;
     if (events === shared.eventsWaitedFor) continue;
     shared.eventsWaitedFor = events;
-    void shared.link.flush(CLOSE_MS);
+    void shared.link
+      .flush(CLOSE_MS)
+      .then((isTaken) => (isTaken ? shared.link.hearWhetherBegun(CLOSE_MS) : undefined));
   }
 }
 

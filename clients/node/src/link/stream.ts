@@ -43,6 +43,8 @@ export class Stream {
   owned = true;
   /** Seqs the daemon refused: intact but illegal, so never sent again. */
   readonly refused = new Set<number>();
+  /** Of the first event that was refused, for want of room too; of the Start where that was. */
+  refusal: { code: string; got: string; limit: string } | undefined;
 
   constructor(number: number, start: Fields) {
     this.number = number;
@@ -93,6 +95,11 @@ export class Stream {
   lose(firstSeq: number, lastSeq: number): void {
     const first = Math.max(firstSeq, this.synced + 1);
     if (first <= lastSeq) this.firstLost = Math.min(this.firstLost, first);
+  }
+
+  /** No daemon has said a word to its Start. */
+  get isUnheard(): boolean {
+    return this.synced < 0 && !this.gone;
   }
 
   /** Nothing more is taken of it. */

@@ -27,6 +27,14 @@ export class StreamRegistry {
     return this.byId.get(streamId);
   }
 
+  /** No daemon has it: its id is again that of the one before, which may be released by it. */
+  refused(stream: Stream): void {
+    if (this.byId.get(stream.streamId) !== stream) return;
+    for (const other of this.byNumber.values()) {
+      if (other.streamId === stream.streamId && !other.gone) this.byId.set(stream.streamId, other);
+    }
+  }
+
   /** Forget it, or note that it may be forgotten, if it has come that far. */
   tidy(stream: Stream): void {
     if (!this.byNumber.has(stream.number)) return;

@@ -58,7 +58,7 @@ class Stale extends Unavailable {}
 /** The daemon still reads its log. Nothing of the request was done: it may be asked again. */
 class Recovering extends Unavailable {}
 
-/** Nobody listens there, and the message says so. */
+/** There is no connection to be had, and the message says why. */
 export class Absent extends Unavailable {}
 
 /** No answer came in time. */
@@ -381,9 +381,11 @@ function unreachable(path: string, error: NodeJS.ErrnoException): Unavailable {
   if (error.syscall !== "connect") {
     return new Stale(`the connection to walld at ${path} is gone: ${error.message}`, { cause: error });
   }
-  return new Absent(`no walld at ${path}: ${error.message} (errno ${error.errno}, ${where})`, {
-    cause: error,
-  });
+  const said = `${error.message} (errno ${error.errno}, ${where})`;
+  // Ours: whether one is there is not known.
+  const isOurs = error.code === "EMFILE" || error.code === "ENFILE";
+  const what = isOurs ? "this process has no descriptor left to ask walld" : "no walld";
+  return new Absent(`${what} at ${path}: ${said}`, { cause: error });
 }
 
 function asUnavailable(error: unknown): Error {

@@ -14,6 +14,7 @@ import { checkedId } from "../encoding/ids.ts";
 import { reasonOf, redacted, redactedJson, type Redact } from "../encoding/redact.ts";
 import * as values from "../encoding/valueEncoding.ts";
 import * as wtf8 from "../encoding/wtf8.ts";
+import { Refused } from "../errors.ts";
 import { NAME_BYTES_MAX, REASON_BYTES_MAX, TIMEOUT_MS } from "../limits.ts";
 import { LEVELS, type Level } from "../link/durability.ts";
 import { REASONING, TOKEN } from "../link/eventFrames.ts";
@@ -307,18 +308,36 @@ export class Reply {
     return Promise.resolve();
   }
 
-  /** Wait until all that was sent so far is at `level`. False: not within `timeoutMs`. */
+  /**
+   * Wait until all that was sent so far is at `level`. False: not within `timeoutMs`, or an event of it was
+   * refused. Rejects with Refused where all of it was: its streamId is in use.
+   */
   drain(options: { timeoutMs?: number; level?: Level } = {}): Promise<boolean> {
     const { level = "written", timeoutMs = TIMEOUT_MS } = options;
     checkArgument(timeoutMs, "timeoutMs", "milliseconds");
     if (!LEVELS.includes(level)) {
       throw new RangeError(`level must be one of ${LEVELS.join(", ")}, got '${level}'`);
     }
-    if (this.link.isOff) return Promise.resolve(true);
-    return this.link.drain(level, timeoutMs);
+    return this.link.isOff ? Promise.resolve(true) : this.drained(level, timeoutMs);
   }
 
   // --- within ---
+
+  private async drained(level: Level, timeoutMs: number): Promise<boolean> {
+    this.checkRefused();
+    const isReached = await this.link.drain(level, timeoutMs);
+    this.checkRefused();
+    return isReached && this.stream.refusal === undefined;
+  }
+
+  /** Throws Refused where a daemon took nothing of it. */
+  private checkRefused(): void {
+    const { refusal, refused } = this.stream;
+    if (refusal === undefined || !refused.has(0)) return;
+    const what = `reply '${this.streamId}' was refused, nothing of it is kept: release or resolve`;
+    const text = `${what} what has its streamId, or give it another one`;
+    throw new Refused(refusal.code, refusal.got, refusal.limit, text);
+  }
 
   private get unfinished(): UnfinishedAnswer | undefined {
     const { unfinished } = this.stream;

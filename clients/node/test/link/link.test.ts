@@ -8,7 +8,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { test, type TestContext } from "node:test";
 
-import { Unavailable, connect, type Client } from "walld-client";
+import { Refused, Unavailable, connect, type Client } from "walld-client";
 
 import type { Held } from "#dist/link/eventFrames.js";
 import { decodeBody, type Read } from "#dist/wire/codec.js";
@@ -56,10 +56,27 @@ test("a stream id in use: the second reply is refused, the first goes on", async
   second.token("not");
   await until(() => client.stats().refused > 0, "a refusal");
   assert.equal(second.token("late"), 0);
+  assert.equal(client.stats().refusedReplies, 1);
+  await assert.rejects(second.drain({ level: "synced" }), (error) => {
+    return error instanceof Refused && error.code === "stream_owned" && /'same'.*release/.test(error.message);
+  });
   assert.ok(await first.drain({ level: "synced" }));
   assert.equal((await client.recover({ streamId: "same" }))!.text, "kept");
   assert.equal(await first.drain({ level: "replicated", timeoutMs: 5000 }), false);
+  first.cancel("user");
+  assert.ok(client.release("same"), "the first one, which alone has that id");
 });
+
+for (const how of ["", "close"]) {
+  test(`a program that waits for nothing hears of it at its end${how && ", in close()"}`, async (t) => {
+    const daemon = await Daemon.started(t);
+    const first = daemon.client().reply("s", { streamId: "same" });
+    assert.ok(await first.drain());
+    const program = new Program("test/support/secondProgram.js", [daemon.socket, how]);
+    assert.equal(await program.ended(), 0, program.stderr);
+    await until(() => program.stderr.includes("refused reply 'same' of session 's'"), "a warning");
+  });
+}
 
 /** A client whose first `times` connections met a daemon of another version: the next attempt is due in a minute. */
 async function refusedAsAnotherVersion(t: TestContext, times = Infinity) {
@@ -191,7 +208,7 @@ test("a program that ends while its daemon is away for a moment waits for it", a
   const program = new Program("test/support/shortProgram.js", [path, "moment", "late"]);
   assert.equal(await program.ended(), 0, program.stderr);
   assert.equal(heard.length, 2);
-  assert.equal(heard[1]!.at(-1)!.is, "End");
+  assert.equal(heard[1]!.filter((word) => word.is !== "Drain").at(-1)!.is, "End");
 });
 
 test("a program that says more once its event loop has run empty waits for it again", async (t) => {
@@ -202,7 +219,7 @@ test("a program that says more once its event loop has run empty waits for it ag
   assert.equal(await program.ended(), 0, program.stderr);
   const starts = heard[1]?.filter((one) => one.is === "Start") as unknown as { session_id: string }[];
   assert.equal(starts?.at(-1)?.session_id, "again");
-  assert.equal(heard[1]!.at(-1)!.is, "End");
+  assert.equal(heard[1]!.filter((word) => word.is !== "Drain").at(-1)!.is, "End");
 });
 
 /** The memory behind all frames that a client holds. */

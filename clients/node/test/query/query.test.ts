@@ -68,6 +68,19 @@ test("a program ends though a frozen daemon does not take what it asked", async 
   assert.equal(await program.ended(), 0, program.stderr);
 });
 
+test("a program at its limit of open files is told so, and what it says is delivered later", async (t) => {
+  const daemon = await Daemon.started(t);
+  const limited = ["-c", 'ulimit -n 64; exec "$0" "$@"', process.execPath];
+  const program = new Program("test/support/limitedProgram.js", [daemon.socket, "limited"], {}, ["sh", ...limited]);
+  assert.match(await program.line("asked "), /^this process has no descriptor left to ask walld at .*EMFILE/);
+  assert.equal(await program.line("waiting "), "2");
+  program.process.stdin!.end();
+  assert.equal(await program.line("dropped "), "0");
+  assert.equal(await program.ended(), 0, program.stderr);
+  assert.equal((await daemon.client().recover("limited"))?.text, "one ");
+  assert.match(program.stderr, /WalldWarning: walld at .* cannot be reached: .*EMFILE/);
+});
+
 test("as long as it takes is no 1 ms", async (t) => {
   const daemon = await Daemon.started(t);
   const client = daemon.client({ timeoutMs: 1e12 });

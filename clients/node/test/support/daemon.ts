@@ -118,9 +118,15 @@ export class Program {
   readonly process: ChildProcess;
   private stderrText = "";
 
-  constructor(file: string, args: readonly string[], env: NodeJS.ProcessEnv = {}) {
+  /** runner: the command that runs it, where that is not this very Node. */
+  constructor(
+    file: string,
+    args: readonly string[],
+    env: NodeJS.ProcessEnv = {},
+    [command, ...words]: readonly [string, ...string[]] = [process.execPath],
+  ) {
     const path = join(PACKAGE, "build", file);
-    this.process = spawn(process.execPath, [path, ...args], {
+    this.process = spawn(command, [...words, path, ...args], {
       stdio: ["pipe", "pipe", "pipe"],
       env: { ...process.env, ...env },
     });

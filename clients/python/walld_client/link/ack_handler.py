@@ -16,6 +16,7 @@ from typing import NamedTuple
 import msgspec
 from walld_client.limits import TEXT_BYTES_MAX
 from walld_client.link.registry import Registry
+from walld_client.link.stream import Stream
 from walld_client.wire import framing
 from walld_client.wire.messages import Ack, Drained, Error, Refused, ToAgent, Welcome
 
@@ -24,6 +25,13 @@ __all__ = ["DRAIN_LEVELS", "Drain", "Hearing"]
 DRAIN_LEVELS = ("written", "synced", "replicated")
 """From the least to the most; a daemon that does not replicate refuses the last."""
 _log = logging.getLogger("walld")
+_REMEDIES = {
+    "stream_owned": "another reply of this stream_id is not released: release it first (resolve it"
+    " once its process is gone), or give each reply an id of its own",
+    "stream_exists": "an earlier reply of this stream_id is kept, and its process is gone: resolve"
+    " it first, or give each reply an id of its own",
+}
+"""What to do about a Start that is refused. Each of these is said, others once a code."""
 _decoder = msgspec.msgpack.Decoder(ToAgent)
 
 
@@ -49,6 +57,7 @@ class Hearing:
         "fatal",
         "log",
         "refused_events",
+        "refused_replies",
         "synced_no",
         "text_bytes_max",
         "welcomed",
@@ -63,6 +72,7 @@ class Hearing:
         self.log = b""
         self.synced_no = 0
         self.refused_events = 0
+        self.refused_replies = 0
         self.text_bytes_max = TEXT_BYTES_MAX
         self.welcomed = False
 
@@ -110,31 +120,53 @@ class Hearing:
 
     def _refused(self, refused: Refused) -> None:
         self.refused_events += 1
-        if refused.code not in self._told_codes:
-            self._told_codes.add(refused.code)
-            _log.warning(
-                "walld refused event %d of stream number %d (code %s, got %s, limit %s); "
-                "further refusals with this code are counted, not logged",
-                refused.seq,
-                refused.stream,
-                refused.code,
-                refused.got,
-                refused.limit,
-            )
+        stream = self._registry.by_number.get(refused.stream)
+        self._tell(refused, stream)
         if refused.stream == 0:  # not a stream: a Drain of a level this daemon does not have
             drain = self.drains.pop(refused.seq, None)
             if drain is not None:
                 drain.done(False)
             return
-        stream = self._registry.by_number.get(refused.stream)
         if stream is None:
             return
+        if stream.refusal is None or refused.seq == 0:
+            stream.refusal = refused.code, refused.got, refused.limit
         if refused.code != "disk_full":  # another daemon, or this one later, may have room for it
             stream.refused.add(refused.seq)
         stream.lose(refused.seq, refused.seq)
-        if refused.seq == 0:
+        if refused.seq == 0 and not stream.gone:
+            self.refused_replies += 1
             stream.give_up()
+            self._registry.refused(stream)
         self._registry.tidy(stream)
+
+    def _tell(self, refused: Refused, stream: Stream | None) -> None:
+        """One line: which reply, why, and what to do."""
+        remedy = _REMEDIES.get(refused.code) if refused.seq == 0 and stream is not None else None
+        if remedy is not None and stream is not None:
+            if not stream.gone:
+                _log.warning(
+                    "walld refused reply %r of session %r, nothing of it is kept: %s "
+                    "(code %s, got %s, limit %s)",
+                    stream.stream_id,
+                    stream.session_id,
+                    remedy,
+                    refused.code,
+                    refused.got,
+                    refused.limit,
+                )
+            return
+        if refused.code not in self._told_codes:
+            self._told_codes.add(refused.code)
+            _log.warning(
+                "walld refused event %d of reply %r (code %s, got %s, limit %s); "
+                "further refusals with this code are counted, not logged",
+                refused.seq,
+                refused.stream if stream is None else stream.stream_id,
+                refused.code,
+                refused.got,
+                refused.limit,
+            )
 
     def _drained(self, drained: Drained) -> None:
         drain = self.drains.pop(drained.id, None)

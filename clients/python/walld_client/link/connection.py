@@ -20,13 +20,12 @@ slots, set whenever the state changes, so that it asks for nothing else.
 
 from __future__ import annotations
 
-import select
 import socket
 from collections.abc import Callable
 from hashlib import sha256
 
 from walld_client.limits import READ_BYTES_MAX, VERSION_BACKOFF_SECONDS
-from walld_client.link import process
+from walld_client.link import poll, process
 from walld_client.link.ack_handler import Hearing
 from walld_client.link.backlog import Backlog
 from walld_client.link.lock import Lock
@@ -36,12 +35,10 @@ from walld_client.link.stream import Stream
 from walld_client.version import CLIENT_NAME
 from walld_client.wire import framing, messages
 
-__all__ = ["HANGUP", "NOSIGNAL", "Connection"]
+__all__ = ["NOSIGNAL", "Connection"]
 
 NOSIGNAL = getattr(socket, "MSG_NOSIGNAL", 0)
 """A program may have given SIGPIPE its default action back; a dead daemon must not kill it."""
-HANGUP = select.POLLHUP | select.POLLERR | select.POLLNVAL
-"""What poll() shows of a socket that is of no use any more; it is never asked for."""
 _SLICE_BYTES = 64 * 1024
 """The keeper sends so much before it lets an agent thread have the lock."""
 _LAST_READS_MAX = 64
@@ -120,9 +117,9 @@ class Connection(Lock):
     def watched(self) -> tuple[int, int]:
         """What to poll: a hang-up; room, while something waits; words, while one is awaited."""
         assert self._socket is not None, "only a socket can be watched"
-        mask = select.POLLOUT if self._stalled else 0
+        mask = poll.OUT if self._stalled else 0
         if self.hearing.drains:
-            mask |= select.POLLIN
+            mask |= poll.IN
         return self._socket.fileno(), mask
 
     # --- its beginning ---
@@ -259,9 +256,9 @@ class Connection(Lock):
     def notice(self, events: int) -> None:
         """What a poll of `watched` showed."""
         if self._socket is not None and not self._broken:
-            if events & select.POLLIN:
+            if events & poll.IN:
                 self.hear()
-            if events & HANGUP:
+            if events & poll.HANGUP:
                 self.lose(ConnectionResetError("walld hung up"))
 
     # --- its end ---

@@ -1,4 +1,4 @@
-"""The I/O thread of a process: parked in poll(), woken for trouble only.
+"""The I/O thread of a process: parked in poll(2), woken for trouble only.
 
 Owns: the thread, the pipe that wakes it, and how long it sleeps. Refuses: what to do on a socket;
 a link says what it waits for (`wants`) and does its own work (`attend`).
@@ -10,20 +10,30 @@ hand what it held to the next one.
 
 Only this thread closes a link's socket: a descriptor closed while another thread polls it could
 be somebody else's file by then.
+
+A program at its limit of open files has no pipe to be had, one at its limit of threads no thread.
+Neither is the program's trouble: without a pipe the thread looks by itself, four times a second;
+without a thread each further call of `keep` tries again (`link.py`, in its chores).
 """
 
 from __future__ import annotations
 
 import logging
 import os
-import select
 import threading
 import time
+from contextlib import suppress
 from typing import Protocol
+
+from walld_client.link import poll
 
 __all__ = ["Keeper", "Kept"]
 
 _log = logging.getLogger("walld")
+_UNWOKEN_SECONDS = 0.25
+"""How long it sleeps at most while nothing can wake it."""
+_PIPE_BYTES = 1 << 20
+"""More than a pipe holds."""
 
 
 class Kept(Protocol):
@@ -44,27 +54,36 @@ class Keeper:
         self._kept: list[Kept] = []
         self._thread: threading.Thread | None = None
         self._pipe: tuple[int, int] | None = None
+        self.lacks_thread = False
+        """The kernel refused one. People were told; whoever calls `keep` next tries again."""
 
     def keep(self, thing: Kept) -> None:
-        """Look after `thing` until its `attend` says that there is no need."""
+        """Look after `thing` until its `attend` says that there is no need. Never raises."""
         with self._lock:
-            if self._pipe is None:
-                reader, writer = os.pipe()
-                os.set_blocking(reader, False)
-                os.set_blocking(writer, False)
-                self._pipe = reader, writer
-            if thing in self._kept:
+            if thing in self._kept and self._thread is not None:
                 return
-            self._kept.append(thing)
+            if thing not in self._kept:
+                self._kept.append(thing)
             if self._thread is None:
-                thread = threading.Thread(target=self._run, name="walld", daemon=True)
-                try:
-                    thread.start()
-                except RuntimeError as error:  # no thread to be had, or the interpreter is ending
-                    _log.warning("walld cannot start its thread, nothing is resent: %s", error)
-                    return
-                self._thread = thread
+                self._start()
         self.wake()
+
+    def _start(self) -> None:
+        """The caller has the lock."""
+        thread = threading.Thread(target=self._run, name="walld", daemon=True)
+        try:
+            thread.start()
+        except RuntimeError as error:  # no thread to be had, or the interpreter is ending
+            if not self.lacks_thread:
+                self.lacks_thread = True
+                _log.warning(
+                    "walld cannot start its thread: %s; until it can, which is tried again, "
+                    "nothing is resent after a daemon's death",
+                    error,
+                )
+            return
+        self._thread = thread
+        self.lacks_thread = False
 
     def wake(self) -> None:
         """Make the thread look. Takes no lock: also legal in a finalizer or a signal handler."""
@@ -82,8 +101,6 @@ class Keeper:
             self._pipe = None
 
     def _run(self) -> None:
-        pipe = self._pipe
-        assert pipe is not None, "the pipe is made before the thread"
         while True:
             with self._lock:
                 kept = list(self._kept)
@@ -91,7 +108,7 @@ class Keeper:
                     self._thread = None
                     return
             try:
-                events = self._sleep(pipe[0], kept)
+                events = self._sleep(kept)
             except Exception:
                 # Our own bug, as in `_attended`: without this thread nothing is ever resent.
                 _log.exception("walld's thread failed, it goes on")
@@ -102,27 +119,43 @@ class Keeper:
                     with self._lock:
                         self._kept.remove(thing)
 
-    def _sleep(self, reader: int, kept: list[Kept]) -> list[tuple[Kept, int]]:
+    def _reader(self) -> int:
+        """The end of the pipe to wait for; -1 while there is none to be had. For the thread alone.
+
+        It is there before anything is asked what it wants: what changes later wakes the thread.
+        """
+        if self._pipe is None:
+            try:
+                reader, writer = os.pipe()
+            except OSError:  # the link that has no socket for the same reason says so
+                return -1
+            if not poll.can_watch(reader):
+                os.close(reader)
+                os.close(writer)
+                return -1
+            os.set_blocking(reader, False)
+            os.set_blocking(writer, False)
+            self._pipe = reader, writer
+        return self._pipe[0]
+
+    def _sleep(self, kept: list[Kept]) -> list[tuple[Kept, int]]:
         """Wait, then what each kept thing's socket showed (0: nothing)."""
-        poller = select.poll()
-        poller.register(reader, select.POLLIN)
-        due: float | None = None
+        reader = self._reader()
+        watched = {reader: poll.IN} if reader >= 0 else {}
+        due = None if reader >= 0 else time.monotonic() + _UNWOKEN_SECONDS
         fds: list[int] = []
         for thing in kept:
             fd, mask, at = thing.wants()
             fds.append(fd)
             if fd >= 0:
-                poller.register(fd, mask)
+                watched[fd] = mask
             if at is not None:
                 due = at if due is None else min(due, at)
-        wait_ms = None if due is None else max(0.0, (due - time.monotonic()) * 1000 + 0.5)
-        ready = dict(poller.poll(wait_ms))
+        wait = None if due is None else max(0.0, due - time.monotonic() + 0.0005)
+        ready = poll.ready(watched, wait)
         if reader in ready:
-            try:
-                while os.read(reader, 4096):
-                    pass
-            except BlockingIOError:
-                pass
+            with suppress(BlockingIOError):  # a number that select(2) cannot look at
+                os.read(reader, _PIPE_BYTES)  # once: eventlet's waits where nothing is left
         return [(thing, ready.get(fd, 0)) for thing, fd in zip(kept, fds, strict=True)]
 
     def _attended(self, thing: Kept, events: int) -> bool:

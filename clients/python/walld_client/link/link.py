@@ -84,6 +84,11 @@ class Link(Connection):
             self.push()
         return stream
 
+    def catch_up(self) -> None:
+        """One read of what the daemon has said by now. The caller holds the lock."""
+        if self.connected:
+            self.hear()
+
     def put(self, stream: Stream, frame: bytes) -> None:
         """The stream's next event, which leaves with the next `push`. The caller holds the lock."""
         self.flowing = False  # until push: nothing may overtake it, whatever interrupts us
@@ -189,6 +194,8 @@ class Link(Connection):
     def do_chores(self, stream: Stream | None = None) -> None:
         """What must be done now and then, in bounded steps. The caller holds the lock."""
         self._until_chores = CHORES_EVERY_OTHERS
+        if process.keeper().lacks_thread:
+            process.keeper().keep(self)
         if stream is not None:
             stream.chores_seq = stream.next_seq + CHORES_EVERY_TOKENS
         if self.connected:
@@ -255,6 +262,17 @@ class Link(Connection):
                 self.connect()
         process.keeper().wake()
         return False
+
+    def ask_whether_begun(self, done: Callable[[bool], None]) -> int | None:
+        """Who leaves may have begun replies that a daemon refuses: where it has not said a word to
+        one, ask it for one; `done` is called when all it had to say is heard. None: no need.
+        """
+        with self.mutex, self:
+            self.catch_up()
+            streams = self.registry.by_number.values()
+            if not self.connected or not any(stream.is_unheard for stream in streams):
+                return None
+        return self.drain("written", done)
 
     def _hurry(self) -> bool:
         """Somebody waits for what is held: the next attempt is due. False: one is there."""

@@ -48,6 +48,13 @@ class Registry:
         stream.session_id = session_id
         self._by_session.setdefault(session_id, {})[stream.number] = stream
 
+    def refused(self, stream: Stream) -> None:
+        """No daemon has it: its id is again that of the one before, which may be released by it."""
+        if self._by_id.get(stream.stream_id) is stream:
+            for other in self.by_number.values():
+                if other.stream_id == stream.stream_id and not other.gone:
+                    self._by_id[stream.stream_id] = other
+
     def release(self, stream: Stream) -> None:
         """What of a turn's reply is to be in its session goes there, where it began."""
         if stream.start.turn_id is not None:

@@ -54,6 +54,7 @@ class Stream:
         "number",
         "owned",
         "reasoning_prefix",
+        "refusal",
         "refused",
         "released",
         "session_id",
@@ -97,6 +98,8 @@ class Stream:
         """A Reply object still stands for it."""
         self.refused: set[int] = set()
         """Seqs the daemon refused: intact but illegal, so never sent again."""
+        self.refusal: tuple[str, str, str] | None = None
+        """Code, got and limit of the first event that was refused, for want of room too."""
 
     @property
     def moved_to(self) -> str | None:
@@ -122,6 +125,11 @@ class Stream:
         while seq in self.refused:
             seq -= 1
         return max(seq, 0)  # its Start goes before all else, if only in a Resume
+
+    @property
+    def is_unheard(self) -> bool:
+        """No daemon has said a word to its Start."""
+        return self.synced < 0 and not self.gone
 
     @property
     def attested(self) -> int:

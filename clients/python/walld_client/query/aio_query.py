@@ -40,6 +40,8 @@ class AsyncQuery:
         self._receipts = receipts or Receipts()
         self._conversation = Conversation(self._receipts)
         self._was_there = False
+        self._deadline = 0.0
+        """Of the request at hand, by its loop's clock."""
         process.register(self)
 
     async def ask(
@@ -61,6 +63,7 @@ class AsyncQuery:
             self.close()
             self._loop = loop
         self._conversation.said = None
+        self._deadline = loop.time() + seconds
         try:
             async with asyncio.timeout(seconds):
                 try:
@@ -141,18 +144,20 @@ class AsyncQuery:
     async def _connected(self, loop: asyncio.AbstractEventLoop) -> socket.socket:
         """Connect; where a daemon was there before, give the next one time to come up."""
         while True:
-            connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+            connection: socket.socket | None = None
             path = "(no socket)"
             try:
-                connection.setblocking(False)
                 path = self._locate()
+                connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+                connection.setblocking(False)
                 await loop.sock_connect(connection, path)
             except OSError as error:
-                connection.close()
-                if not self._was_there and not isinstance(error, BlockingIOError):
+                _close(connection)
+                may_pass = self._was_there or isinstance(error, BlockingIOError)
+                if not may_pass or loop.time() + BACKOFF_SECONDS_MIN > self._deadline:
                     raise unreachable(path, error) from error
             except BaseException:
-                connection.close()
+                _close(connection)
                 raise
             else:
                 return connection
@@ -174,3 +179,8 @@ class AsyncQuery:
         if not received:
             raise Stale("walld closed the connection before it answered")
         return received
+
+
+def _close(connection: socket.socket | None) -> None:
+    if connection is not None:
+        connection.close()

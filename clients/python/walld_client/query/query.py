@@ -9,6 +9,7 @@ each call, half as much again as the round trip itself.
 
 from __future__ import annotations
 
+import errno
 import os
 import socket
 import struct
@@ -213,8 +214,11 @@ class Query:
 
 def unreachable(path: str, error: OSError) -> Unavailable:
     """What a request raises where there is no connection to be had."""
+    what = f"no walld at {path}"
+    if error.errno in (errno.EMFILE, errno.ENFILE):  # ours: whether one is there is not known
+        what = f"this process has no descriptor left to ask walld at {path}"
     return Unavailable(
-        f"no walld at {path}: {error.strerror or error} (errno {error.errno}, uid {os.geteuid()})"
+        f"{what}: {error.strerror or error} (errno {error.errno}, uid {os.geteuid()})"
     )
 
 

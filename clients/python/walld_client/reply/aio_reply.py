@@ -12,7 +12,7 @@ from types import TracebackType
 from typing import Self
 
 from walld_client.limits import TIMEOUT_SECONDS
-from walld_client.reply.reply import ReplyBase, check_drain
+from walld_client.reply.reply import ReplyBase, check_drain, check_refused
 
 __all__ = ["Reply", "settler"]
 
@@ -34,17 +34,22 @@ class Reply(ReplyBase):
         self.__exit__(exc_type, exc, traceback)
 
     async def drain(self, timeout: float = TIMEOUT_SECONDS, level: str = "written") -> bool:  # noqa: ASYNC109
-        """Wait until all that was sent so far is at `level`. False: not within `timeout`."""
+        """Wait until all that was sent so far is at `level`. False: not within `timeout`, or an
+        event of it was refused. Refused: all of it was, its stream_id is in use.
+        """
         check_drain(timeout, level)
+        check_refused(self._stream)
         reached: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
         drain_id = self._link.drain(level, settler(reached))
         try:
             async with asyncio.timeout(timeout):
-                return await reached
+                is_reached = await reached
         except TimeoutError:
-            return False
+            is_reached = False
         finally:
             self._link.forget_drain(drain_id)
+        check_refused(self._stream)
+        return is_reached and self._stream.refusal is None
 
 
 def settler(future: asyncio.Future[bool]) -> Callable[[bool], None]:

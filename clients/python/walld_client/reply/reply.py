@@ -22,6 +22,7 @@ from walld_client.argument_checks import SECONDS
 from walld_client.encoding import event_frames, value_encoding
 from walld_client.encoding.event_frames import ID, pack_token
 from walld_client.encoding.redaction import redacted_json
+from walld_client.errors import Refused
 from walld_client.ids import checked_id
 from walld_client.limits import NAME_BYTES_MAX, SHORT_TEXT_BYTES_MAX, TIMEOUT_SECONDS
 from walld_client.link import process
@@ -35,7 +36,7 @@ from walld_client.reply.terminal_events import app_error, message_of, reason_tex
 from walld_client.wire import messages
 from walld_client.wire.messages import Event
 
-__all__ = ["Reply", "ReplyBase", "check_drain"]
+__all__ = ["Reply", "ReplyBase", "check_drain", "check_refused"]
 
 # Spelled out in the short way, where a global costs more than a constant.
 assert (SHORT_TEXT_BYTES_MAX, event_frames.TOKEN_OVERHEAD_BYTES) == (1024, 19)
@@ -377,11 +378,13 @@ class Reply(ReplyBase):
     __slots__ = ()
 
     def drain(self, timeout: float = TIMEOUT_SECONDS, level: str = "written") -> bool:
-        """Wait until all that was sent so far is at `level`. False: not within `timeout`.
+        """Wait until all that was sent so far is at `level`. False: not within `timeout`, or an
+        event of it was refused. Refused: all of it was, its stream_id is in use.
 
-        True says nothing of events that were dropped or refused: `durable_seq` does.
+        True says nothing of events that were dropped: `durable_seq` does.
         """
         check_drain(timeout, level)
+        check_refused(self._stream)
         reached: list[bool] = []
         told = threading.Event()
 
@@ -392,7 +395,8 @@ class Reply(ReplyBase):
         drain_id = self._link.drain(level, done)
         if not told.wait(timeout):
             self._link.forget_drain(drain_id)
-        return bool(reached and reached[0])
+        check_refused(self._stream)
+        return bool(reached and reached[0]) and self._stream.refusal is None
 
 
 def check_drain(timeout: float, level: str) -> None:
@@ -400,3 +404,10 @@ def check_drain(timeout: float, level: str) -> None:
     SECONDS.of(timeout, "timeout")
     if level not in DRAIN_LEVELS:
         raise ValueError(f"level must be one of {', '.join(DRAIN_LEVELS)}, got {level!r}")
+
+
+def check_refused(stream: Stream) -> None:
+    """Raises Refused where a daemon took nothing of it."""
+    if stream.refusal is not None and 0 in stream.refused:
+        what = f"reply {stream.stream_id!r} was refused, nothing of it is kept: release or resolve"
+        raise Refused(*stream.refusal, f"{what} what has its stream_id, or give it another one")

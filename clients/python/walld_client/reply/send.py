@@ -48,6 +48,8 @@ def say(
     say_one = link.put if terminal else link.give
     try:
         with link.mutex, link:
+            if terminal:
+                link.catch_up()  # what was refused has no end
             if _is_late(link, stream):
                 return 0
             for body in bodies:

@@ -25,7 +25,6 @@ what
 from __future__ import annotations
 
 import logging
-import select
 import socket
 import time
 from collections import deque
@@ -35,8 +34,8 @@ from functools import partial
 import msgspec
 from walld_client.errors import Unavailable
 from walld_client.limits import BACKOFF_SECONDS_MIN, OUTBOX_BYTES_MAX, OUTBOX_ENTRIES_MAX
-from walld_client.link import process
-from walld_client.link.connection import HANGUP, NOSIGNAL
+from walld_client.link import poll, process
+from walld_client.link.connection import NOSIGNAL
 from walld_client.link.lock import Lock, Reentered
 from walld_client.query.query import unreachable
 from walld_client.query.requests import Conversation
@@ -198,7 +197,7 @@ class Carrier(Lock):
     def attend(self, events: int) -> bool:
         """Read, send, connect: whatever is due."""
         with self.mutex, self:
-            if events & HANGUP and self._is_hung_up():
+            if events & poll.HANGUP and self._is_hung_up():
                 self._fail(ConnectionResetError("walld hung up"))
             self._pump()
             if self._is_left and not len(self):
@@ -212,9 +211,8 @@ class Carrier(Lock):
         """Asked again: what the keeper saw may be of the connection before this one."""
         if self._socket is None:
             return False
-        poll = select.poll()
-        poll.register(self._socket, 0)
-        return any(seen & HANGUP for _, seen in poll.poll(0))
+        seen = poll.ready({self._socket.fileno(): 0}, 0.0)
+        return any(events & poll.HANGUP for events in seen.values())
 
     def mend(self) -> None:
         """Nobody knows what of a frame the kernel took, or which books were written."""
@@ -239,11 +237,11 @@ class Carrier(Lock):
         if self._socket is None:
             return -1, 0, None if at is None else max(at, self._retry_at)
         if self._greeting is not None:
-            return self._socket.fileno(), select.POLLIN, None
+            return self._socket.fileno(), poll.IN, None
         if self._ends or (at is not None and at <= time.monotonic()):
-            return self._socket.fileno(), select.POLLIN | select.POLLOUT, None
+            return self._socket.fileno(), poll.IN | poll.OUT, None
         many = len(self._on_its_way) > (0 if self._is_left else _UNHEARD_MAX)
-        return self._socket.fileno(), select.POLLIN if many else 0, at
+        return self._socket.fileno(), poll.IN if many else 0, at
 
     def _pump(self) -> None:
         """Read what was answered and send what is kept, as far as it goes without waiting."""
@@ -274,9 +272,7 @@ class Carrier(Lock):
             raise unreachable(path, error) from error
         self._greeting = Conversation()
         connection.send(self._greeting.hello(), NOSIGNAL)
-        poll = select.poll()
-        poll.register(connection, select.POLLIN)
-        poll.poll(BACKOFF_SECONDS_MIN * 1000)
+        poll.ready({connection.fileno(): poll.IN}, BACKOFF_SECONDS_MIN)
 
     def _send(self) -> None:
         assert self._socket is not None, "opened before"

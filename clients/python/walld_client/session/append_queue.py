@@ -14,7 +14,6 @@ within a bound, and counted in the log where that was too short; what does not f
 from __future__ import annotations
 
 import logging
-import select
 import threading
 import time
 import weakref
@@ -24,7 +23,7 @@ from functools import partial
 from walld_client import link_registry
 from walld_client.errors import Unavailable
 from walld_client.limits import BACKOFF_SECONDS_MIN
-from walld_client.link import process
+from walld_client.link import poll, process
 from walld_client.session.append_connection import Carrier
 from walld_client.session.posted_entry import Posted
 from walld_client.steps import Done, Steps
@@ -157,7 +156,5 @@ def _waited(carrier: Carrier, is_done: Callable[[Carrier], bool], seconds: float
             time.sleep(min(left, BACKOFF_SECONDS_MIN))
         else:
             # Not under the lock: who posts meanwhile does not wait.
-            poll = select.poll()
-            poll.register(fd, mask | select.POLLIN)
-            poll.poll(min(left, _LOOK_SECONDS) * 1000)
+            poll.ready({fd: mask | poll.IN}, min(left, _LOOK_SECONDS))
     return True
