@@ -18,6 +18,8 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any, Final, Generic, Self, TypeVar, cast, overload
 
+from walld_client.errors import Unavailable
+
 __all__ = ["first_use", "loading", "made"]
 
 S = TypeVar("S")
@@ -29,11 +31,17 @@ _lock = threading.RLock()
 
 @contextmanager
 def loading() -> Iterator[None]:
-    """No fork meanwhile. Reentrant: a signal handler may interrupt a load."""
+    """No fork meanwhile. Reentrant: a signal handler may interrupt a load.
+
+    Unavailable where the kernel refuses to read the module, of a program at its limit of open files
+    say: what was asked cannot be answered now, and may be later.
+    """
     lock = _lock
     is_held = lock.acquire(timeout=_WAIT_SECONDS)
     try:
         yield
+    except OSError as error:
+        raise Unavailable(f"a module of walld_client cannot be loaded: {error}") from error
     finally:
         if is_held:
             lock.release()

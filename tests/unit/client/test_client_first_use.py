@@ -19,7 +19,7 @@ from fake_daemon import FakeDaemon
 from walld_client.first_use import first_use, made
 
 PACKAGE = Path(walld_client.__file__).parent
-EAGER = {"NotDurable", "Refused", "Unavailable", "WalldError", "__version__"}
+EAGER = {"NotDurable", "Refused", "Unavailable", "Unsupported", "WalldError", "__version__"}
 LOADED_MAX = 25
 PATIENCE_SECONDS = 60
 OWN = """
@@ -148,7 +148,8 @@ def test_preload_loads_all_but_the_adapters() -> None:
     all_of_it = {".".join(one.parts).removesuffix(".__init__") for one in names}
     script = "import walld_client.preload\nprint(*own())"
     missing = all_of_it - set(output(script).split())
-    assert {one for one in missing if not one.startswith("walld_client.adapters")} == set()
+    apart = ("walld_client.adapters", "walld_client.start", "walld_client.testing")
+    assert {one for one in missing if not one.startswith(apart)} == set()
 
 
 def test_no_module_asks_the_package_for_what_it_loads_late() -> None:
