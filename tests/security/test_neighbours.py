@@ -120,12 +120,12 @@ def other_process(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """The crowd is of a process of its own, and the honest are of this one."""
     with subprocess.Popen(["sleep", "600"]) as hostile:
 
-        def credentials(peer: socket.socket) -> credentials.PeerCredentials:
+        def named(peer: socket.socket) -> credentials.PeerCredentials:
             is_hostile = bytes(peer.getpeername() or b"").startswith(HOSTILE)
             pid = hostile.pid if is_hostile else os.getpid()
             return credentials.PeerCredentials(pid, os.getuid(), os.getgid())
 
-        monkeypatch.setattr(credentials, "credentials", credentials)
+        monkeypatch.setattr(credentials, "credentials", named)
         monkeypatch.setattr(credentials, "open_pidfd", lambda _peer, pid: os.pidfd_open(pid))
         yield
         hostile.kill()
