@@ -17,7 +17,7 @@ DELAY_US = 2000
 """More than a neighbour on a busy machine adds to all tokens of all blocks."""
 DELAYED = f"""
 import sys, time
-from walld_client.reply import ReplyBase
+from walld_client.reply.reply import ReplyBase
 token = ReplyBase.token
 def late(self, text, **info):
     time.sleep({DELAY_US / 1e6})

@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 import walld_client
 from daemon_process import PATIENCE_SECONDS, ROOT, environment, until
-from walld_client.socket_path import runtime_folder
+from walld_client.link.socket_path import runtime_folder
 from walld_client.start import Daemon, NotStarted, start_daemon, status_of
 
 OPTIONS = ("--reclaim-seconds", "0")

@@ -129,8 +129,9 @@ def test_an_interrupt_at_any_step_costs_at_most_the_event_it_met(
         daemon,
         """
         from importlib import import_module
-        names = 'backlog connection hearing link lock registry ring saying stream'.split()
-        modules = [import_module('walld_client.' + name) for name in names]
+        names = 'ack_handler backlog connection link lock registry ring stream'.split()
+        modules = [import_module('walld_client.link.link.' + name) for name in names]
+        modules.append(import_module('walld_client.reply.send'))
         codes = [
             made.__code__
             for module in modules

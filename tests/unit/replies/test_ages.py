@@ -41,6 +41,7 @@ def test_a_new_one_of_that_name_begins_anew() -> None:
 
 @pytest.mark.parametrize("elapsed", [8 * 24 * 3600 * 1000, -1, 0])
 def test_no_monotonic_clock_makes_it_older_than_a_look(elapsed: int) -> None:
+    """X1."""
     ages = Ages()
     ages.look([(A, 5)], None, WALL)
     ages.look([(A, 5)], elapsed, WALL + elapsed)
@@ -49,6 +50,7 @@ def test_no_monotonic_clock_makes_it_older_than_a_look(elapsed: int) -> None:
 
 @pytest.mark.parametrize("step", [STEP_MS_MIN, -STEP_MS_MIN, 8 * 24 * 3600 * 1000])
 def test_a_step_holds_everything_for_a_day(step: int) -> None:
+    """X2, also behind a restart."""
     ages = Ages()
     ages.look([(A, 5)], None, WALL)
     wall = looked(ages, 3, A)
