@@ -432,7 +432,7 @@ def test_a_terminal_that_goes_away_hangs_the_program_up(place: Place) -> None:
     if pid == 0:
         os.execvpe(command[0], command, environment())
     told_so_far = b""
-    while b"ready" not in told_so_far:
+    while b"ready\r\n" not in told_so_far:  # two writes: the second would fail on a closed terminal
         told_so_far += os.read(fd, 4096)
     os.close(fd)
     try:
