@@ -85,6 +85,11 @@ def steps_of(path: Path, key: str = "step") -> list[Step]:
     return steps
 
 
+def minutes_max_of(path: Path) -> float:
+    """Minutes that all steps of the file may take together; without a word any."""
+    return float(tomllib.loads(path.read_text()).get("minutes_max", "inf"))
+
+
 def counts(text: str) -> tuple[int | None, int | None]:
     """Tests that passed and failed, by the closing lines of pytest and of Node's runner."""
     passed = failed = 0
@@ -364,9 +369,12 @@ def main() -> int:
         case ["--supervise", nice, command]:
             return supervise(command, int(nice))
         case [path]:
-            steps = steps_of(Path(path))
+            steps, limit, begun = steps_of(Path(path)), minutes_max_of(Path(path)), time.monotonic()
             passed = [result for result in run(steps) if not result.red]
-            return int(len(passed) < len(steps))
+            minutes = (time.monotonic() - begun) / 60
+            if minutes > limit:
+                print(f"OVER: all of it took {minutes:.1f} minutes, at most {limit:g} are allowed")
+            return int(len(passed) < len(steps) or minutes > limit)
     print("usage: lanes.py STEPS.toml", file=sys.stderr)
     return 2
 

@@ -50,7 +50,8 @@ def last_table(out: str) -> dict[str, list[str]]:
     """The cells of the table that is printed last, by step."""
     lines = out.splitlines()
     head = max(at for at, line in enumerate(lines) if line.startswith("lane "))
-    return {line.split()[1]: line.split() for line in lines[head + 1 :]}
+    rows = (line.split() for line in lines[head + 1 :] if not line.startswith("OVER: "))
+    return {row[1]: row for row in rows}
 
 
 def test_green_steps_are_shown_whole_and_counted(tmp_path: Path) -> None:
@@ -68,6 +69,16 @@ def test_green_steps_are_shown_whole_and_counted(tmp_path: Path) -> None:
     assert list(rows) == ["before", "a", "b"]
     assert rows["a"] == ["waits", "a", "0.0", "10", "7", "0", "passed"]
     assert rows["b"] == ["computes", "b", "0.0", "10", "passed"]
+
+
+def test_all_of_it_too_long_is_red(tmp_path: Path) -> None:
+    path = written(tmp_path, [("a", "waits", "sleep 0.5", 10)])
+    path.write_text("minutes_max = 0.001\n" + path.read_text())
+    command = [sys.executable, LANES, path]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 1
+    assert "at most 0.001 are allowed" in done.stdout
+    assert last_table(done.stdout)["a"][-1] == "passed"
 
 
 @pytest.mark.parametrize("red", ["before", "a", "b"])

@@ -10,18 +10,17 @@ from pathlib import Path
 
 import fast
 import pytest
-from lanes import FIRST, LANES, steps_of
+from lanes import minutes_max_of, steps_of
 
 ROOT = Path(__file__).resolve().parents[2]
 MAKEFILE = (ROOT / "Makefile").read_text()
 STEPS = steps_of(ROOT / ".ci/steps.toml")
-LANE_MINUTES_MAX = 35
+MINUTES_MAX = 45
 
 
-@pytest.mark.parametrize("lane", [name for name in LANES if name != FIRST])
-def test_the_shares_of_a_lane_fit(lane: str) -> None:
-    minutes = sum(step.minutes for step in STEPS if step.lane in (FIRST, lane))
-    assert minutes <= LANE_MINUTES_MAX
+def test_all_of_it_has_a_limit() -> None:
+    """Shares are of wall time beside the other lane; what must stay small is the whole."""
+    assert minutes_max_of(ROOT / ".ci/steps.toml") <= MINUTES_MAX
 
 
 def test_no_suite_is_lost() -> None:
