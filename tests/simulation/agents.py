@@ -39,6 +39,8 @@ class _GoneError(BaseException):
 class _Keeper:
     """What the client's thread does, done by a task of the world."""
 
+    lacks_thread = False
+
     def __init__(self) -> None:
         self.kept: list[Any] = []
         self._is_woken = False

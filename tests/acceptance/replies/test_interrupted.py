@@ -130,7 +130,7 @@ def test_an_interrupt_at_any_step_costs_at_most_the_event_it_met(
         """
         from importlib import import_module
         names = 'ack_handler backlog connection link lock registry ring stream'.split()
-        modules = [import_module('walld_client.link.link.' + name) for name in names]
+        modules = [import_module('walld_client.link.' + name) for name in names]
         modules.append(import_module('walld_client.reply.send'))
         codes = [
             made.__code__
