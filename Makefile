@@ -18,6 +18,8 @@ LOOKS ?= 1
 ROUNDS ?= 5
 LAWS = $(shell grep -rl '^from hypothesis' tests --include='test_*.py')
 EVERY ?= 1
+# Empty: without a crash at each disk verb; the tests have some of them.
+SWEEP ?= 1
 SHARE ?= 100
 SHELL := /bin/bash
 # Thousands of processes start walld here: one that kept no bytecode would compile it in half of its time.
@@ -165,7 +167,7 @@ sbom: $(VENV)/made
 	$(VENV)/sbom/tool/bin/cyclonedx-py environment --output-reproducible -o '$(SBOM)' $(VENV)/sbom/user
 
 sim: $(VENV)/tools
-	PYTHONPATH=tests $(BIN)/python -m simulation $(if $(SEED),--seed $(SEED),--seeds $(SEEDS) --looks $(LOOKS) --sweep)
+	PYTHONPATH=tests $(BIN)/python -m simulation $(if $(SEED),--seed $(SEED),--seeds $(SEEDS) --looks $(LOOKS) $(if $(SWEEP),--sweep))
 	$(if $(SEED),,PYTHONPATH=tests $(BIN)/python -m simulation.rot --every $(EVERY))
 	$(if $(SEED),,$(RUN_TESTS) tests/simulation)
 
