@@ -5,6 +5,7 @@ import { existsSync, mkdtempSync, rmSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { test } from "node:test";
+import { setTimeout as sleep } from "node:timers/promises";
 
 import { connect } from "walld-client";
 import { NotStarted, startDaemon } from "walld-client/testing";
@@ -22,6 +23,13 @@ function alive(pid: number): boolean {
   }
 }
 
+/** A thread of the daemon writes its log, so a line may come behind what it is about, and a kill loses it. */
+async function logged(daemon: { log: string }, line: RegExp): Promise<void> {
+  const until = performance.now() + 30_000;
+  while (!line.test(daemon.log) && performance.now() < until) await sleep(10);
+  assert.match(daemon.log, line);
+}
+
 test("a daemon that is killed in the middle of a reply, and the next one has all of it", async (t) => {
   const daemon = await startDaemon();
   t.after(() => daemon.close());
@@ -30,6 +38,7 @@ test("a daemon that is killed in the middle of a reply, and the next one has all
   const reply = client.reply("s");
   reply.token("before ");
   assert.ok(await reply.drain({ level: "synced", timeoutMs: 30_000 }));
+  await logged(daemon, /ready: /);
   await daemon.kill();
   assert.equal(daemon.pid, undefined);
   assert.ok(!alive(first));
@@ -42,7 +51,7 @@ test("a daemon that is killed in the middle of a reply, and the next one has all
   assert.equal((await other.recover("s"))!.text, "before meanwhile after");
   await other.close();
   await client.close();
-  assert.match(daemon.log, /ready: .*ready: /s);
+  await logged(daemon, /ready: .*ready: /s);
 });
 
 test("a stop is its exit code, and a close removes what was made for it alone", async (t) => {
