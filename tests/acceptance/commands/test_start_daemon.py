@@ -72,7 +72,7 @@ def test_a_stop_is_its_exit_code_and_a_close_leaves_the_data_alone(tmp_path: Pat
         assert status_of(daemon.socket) is None
         assert "SIGTERM: stopping" in daemon.log
         daemon.restart()
-        assert daemon.log.count("ready:") == 2
+        until(lambda: daemon.log.count("ready:") == 2, "the line of the second start")
     assert not Path(daemon.log_path).parent.exists()
     assert (data / "LOCK").exists()
 
