@@ -56,6 +56,8 @@ _STATUS: Final = {
     "flush_linger_ms": 50,
     "queue_events": _EVENTS,
     "queue_bytes": _BYTES,
+    "written_no": _FLUSHES,
+    "synced_no": _FLUSHES,
     "ledger_pending_bytes": _BYTES,
     "unsynced_bytes": _BYTES,
     "wal_size_bytes": _BYTES,
