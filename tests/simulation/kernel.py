@@ -125,6 +125,10 @@ class Kernel:
             monotonic=_here(anyio.current_time, real_time.monotonic),
             time=_here(lambda: self._wall_ns() / 1e9, real_time.time),
             time_ns=_here(self._wall_ns, real_time.time_ns),
+            clock_gettime_ns=_here(
+                lambda _clock: int(anyio.current_time() * 1e9), real_time.clock_gettime_ns
+            ),
+            CLOCK_BOOTTIME=real_time.CLOCK_BOOTTIME,
             perf_counter=_here(self._fine, real_time.perf_counter),
             sleep=_here(lambda _seconds: None, real_time.sleep),
         )

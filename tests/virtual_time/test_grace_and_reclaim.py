@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import time
+from collections.abc import Sequence
 from contextlib import suppress
 from pathlib import Path
 from types import SimpleNamespace
@@ -372,14 +373,23 @@ LOOK = 600.0
 DAY = 24 * 3600.0
 
 
-def wall_clock(monkeypatch: pytest.MonkeyPatch, days: list[float]) -> None:
-    """The daemon's wall clock goes with the virtual one, and `days` away from it."""
+def wall_clock(
+    monkeypatch: pytest.MonkeyPatch, days: list[float], asleep: Sequence[float] = (0.0,)
+) -> None:
+    """The daemon's wall clock goes with the virtual one, and `days` away from it; asleep: seconds
+    that the machine slept, which no clock of the loop counts.
+    """
     begun = time.time()
 
     def now_ns() -> int:
         return int((begun + anyio.current_time() + days[0] * DAY) * 1e9)
 
-    clock = SimpleNamespace(time_ns=now_ns, monotonic=time.monotonic)
+    def boot_ns(_clock: int) -> int:
+        return int((anyio.current_time() + asleep[0]) * 1e9)
+
+    clock = SimpleNamespace(
+        time_ns=now_ns, monotonic=time.monotonic, clock_gettime_ns=boot_ns, CLOCK_BOOTTIME=0
+    )
     monkeypatch.setattr(partial_writer, "time", clock)
 
 
@@ -446,7 +456,30 @@ def test_no_step_of_the_clock_makes_a_partial_old(
     run(main)
 
 
-def test_damaged_ages_begin_anew(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_machine_that_sleeps_has_no_step(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """A laptop, each night: a night is as long as a look may be, and holds nothing."""
+
+    async def main() -> None:
+        async with living(Home(tmp_path, retention_seconds=str(6 * LOOK))) as virtual:
+            await left_behind(virtual)
+            await anyio.sleep(2.5 * LOOK)
+            days[0], asleep[0] = 0.4, 0.4 * DAY
+            await anyio.sleep(LOOK)
+            assert await status_of(virtual, "r") == ("crashed", False)
+            await anyio.sleep(4 * LOOK)
+            assert await recovered(virtual, "r") is None
+
+    days, asleep = [0.0], [0.0]
+    wall_clock(monkeypatch, days, asleep)
+    run(main)
+    assert "stepped" not in caplog.text
+
+
+def test_damaged_ages_begin_anew(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     async def main() -> None:
         home = Home(tmp_path, retention_seconds=str(4 * LOOK))
         async with living(home) as virtual:
@@ -459,4 +492,5 @@ def test_damaged_ages_begin_anew(tmp_path: Path, caplog: pytest.LogCaptureFixtur
             assert "ages: its checksum does not match" in caplog.text
             assert await status_of(virtual, "r") == ("crashed", False)
 
+    wall_clock(monkeypatch, [0.0])
     run(main)

@@ -75,8 +75,9 @@ class Ages:
         """Count the time since the last look, and see which partials there are.
 
         made: every partial and its `made_at_ms`. elapsed_ms: since the last look by a monotonic
-        clock, None for the first one of a daemon. Returns by how much the wall clock has stepped,
-        None where it has not: between two daemons only a step back can be told.
+        clock that counts sleep of the machine, None for the first look of a daemon. Returns by how
+        much the wall clock has stepped, None where it has not: between two daemons only a step back
+        can be told.
         """
         step = wall_ms - self._wall_ms - (elapsed_ms or 0)
         is_known = self._wall_ms > 0 and (elapsed_ms is not None or step < 0)

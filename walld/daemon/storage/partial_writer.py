@@ -64,7 +64,7 @@ class Keeper:
         self._retention = retention_seconds
         self._ages: Ages | None = None
         """None until it is read."""
-        self._looked_at: float | None = None
+        self._looked_at_ms: int | None = None
         self._in_vain: dict[int, tuple[Stream, tuple[int, str, str]]] = {}
         """By stream number: partials whose making failed, and where they may lie all the same."""
         self._left: dict[tuple[int, str, str], int] = {}
@@ -380,11 +380,12 @@ class Keeper:
     async def expire(self) -> None:
         """Partials past their retention age go, by running time (`partials/ages.py`)."""
         made = await self._made()
-        now, wall_ms = event_loop.now(), time.time_ns() // 1_000_000
+        # Counts sleep of the machine: a wall clock that went on meanwhile has not stepped.
+        now_ms = time.clock_gettime_ns(time.CLOCK_BOOTTIME) // 1_000_000
         ages = self._ages if self._ages is not None else await self._thread.run(self._read_ages)
-        elapsed_ms = None if self._looked_at is None else int((now - self._looked_at) * 1000)
-        self._ages, self._looked_at = ages, now
-        step_ms = ages.look(made, elapsed_ms, wall_ms)
+        elapsed_ms = None if self._looked_at_ms is None else now_ms - self._looked_at_ms
+        self._ages, self._looked_at_ms = ages, now_ms
+        step_ms = ages.look(made, elapsed_ms, time.time_ns() // 1_000_000)
         if step_ms is not None:
             _log.warning(
                 "the wall clock has stepped by %+d s: for a day of running time no partial is "
