@@ -1,4 +1,4 @@
-"""Makes and checks the data directory: owner, mode, kind.
+"""Makes and checks the data directory: owner, mode, kind; and the folders of a socket.
 
 Owns: making it with its missing parents, whose it is and who else may write there, and how what a
 file server may have is told from a disk of this machine. Refuses: what is in it (`real.py`), who
@@ -9,8 +9,11 @@ from __future__ import annotations
 
 import errno
 import os
+import shlex
 import stat
 from typing import Final
+
+from walld_client.link.path_walk import OTHERS_WRITE, UNMAPPED_UID, is_unmapped
 
 from walld.errors import UnsafePath
 
@@ -73,17 +76,33 @@ def _file_system(fd: int) -> str:
     return "a file system that /proc does not name"
 
 
-def check_owner(root: str, found: os.stat_result) -> None:
-    """UnsafePath where others may write in it. found: what it is."""
+def check_owner(
+    path: str,
+    found: os.stat_result,
+    *,
+    harm: str = "plant files there",
+    instead: str = "another directory",
+    sticky_will_do: bool = False,
+) -> None:
+    """UnsafePath where others may write in it, or lead the link that it is elsewhere.
+
+    found: what it is. sticky_will_do: who writes in it takes nothing away that is ours.
+    """
     uid = os.geteuid()
-    if found.st_uid not in (uid, 0):
-        raise UnsafePath(
-            f"{root} belongs to uid {found.st_uid}, not to {uid} or root: "
-            "chown it, or give another directory"
-        )
     mode = stat.S_IMODE(found.st_mode)
-    if mode & 0o022:
+    is_link = stat.S_ISLNK(found.st_mode)
+    named = shlex.quote(path)
+    if found.st_uid not in (uid, 0):
+        what = "is a link that " if is_link else ""
+        hidden = " (not mapped in this user namespace)" if is_unmapped(found.st_uid) else ""
+        hidden = hidden or (" (nobody)" if found.st_uid == UNMAPPED_UID else "")
         raise UnsafePath(
-            f"{root} has mode {mode:04o}, at most {mode & ~0o022:04o} is safe: others may plant "
-            f"files there; chmod go-w {root}"
+            f"{path} {what}belongs to uid {found.st_uid}{hidden}, not to {uid} or root, mode "
+            f"{mode:04o}: chown{' -h' if is_link else ''} {uid} {named}, or give {instead}"
         )
+    if is_link or not mode & OTHERS_WRITE or (sticky_will_do and mode & stat.S_ISVTX):
+        return
+    raise UnsafePath(
+        f"{path} of uid {found.st_uid} has mode {mode:04o}, at most {mode & ~OTHERS_WRITE:04o} is "
+        f"safe: others may {harm}; chmod go-w {named}, or give {instead}"
+    )

@@ -18,6 +18,7 @@ from walld_client.first_use import loading
 from walld_client.link import poll
 from walld_client.link.connection import NOSIGNAL
 from walld_client.link.link import Link
+from walld_client.link.socket_path import check_server
 
 __all__ = ["Stats", "sentence", "stats_of"]
 
@@ -122,6 +123,7 @@ def _knock(path: str) -> None:
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
         probe.setblocking(False)
         probe.connect(path)
+        check_server(probe, path)
         with suppress(OSError):  # it may have said no, and gone, already
             probe.send(conversation.hello(), NOSIGNAL)
         if poll.ready({probe.fileno(): poll.IN}, _KNOCK_MS / 1000):

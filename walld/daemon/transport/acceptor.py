@@ -18,10 +18,10 @@ import os
 import select
 import socket
 from contextlib import suppress
-from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from anyio.lowlevel import checkpoint
+from walld_client.link.path_walk import UNMAPPED_UID, has_all_uids
 from walld_client.wire import messages as wire
 from walld_client.wire.framing import FRAME_BYTES_MAX, PROTOCOL_VERSION, encode
 
@@ -40,9 +40,6 @@ __all__ = ["Door", "Newcomer"]
 
 _log = logging.getLogger("walld.intake")
 _ACCEPTS_MAX = 8
-_OVERFLOW_UID = 65534
-_ALL_UIDS = ["0", "0", str(2**32 - 1)]
-"""uid_map where there is no user namespace but the first."""
 
 
 class Newcomer(NamedTuple):
@@ -150,7 +147,7 @@ class Door:
         here = connections.of_uid(uid) + processes.of_uid(uid)
         all_here = len(connections) + len(processes)
         share = int(self._peers_max * limits.PEERS_UID_SHARE_MAX)
-        if uid == _OVERFLOW_UID and os.getuid() != _OVERFLOW_UID:
+        if uid == UNMAPPED_UID and os.getuid() != UNMAPPED_UID:
             return wire.Error("foreign_uid", _who_is_nobody(), str(uid), "a uid of its own")
         if all_here >= self._peers_max:
             return wire.Error("too_many_peers", "no room", str(all_here), str(self._peers_max))
@@ -219,11 +216,7 @@ class Door:
 
 def _who_is_nobody() -> str:
     """What is to be done about a peer of the overflow uid."""
-    try:
-        is_whole = Path("/proc/self/uid_map").read_text().split() == _ALL_UIDS
-    except OSError:
-        is_whole = False
-    if is_whole:
+    if has_all_uids():
         return (
             "this process runs as uid 65534 (nobody), which services of any kind share: run it "
             "as a user of its own"

@@ -21,6 +21,9 @@ import stat
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
+from walld_client.link.path_walk import OTHERS_WRITE, Step, is_unmapped, walk
+
+from walld.disk.root import check_owner
 from walld.errors import ConfigError, UnsafePath, WalldError
 
 if TYPE_CHECKING:
@@ -50,6 +53,7 @@ def make_folder(path: str) -> None:
 
 def bind(path: str, mode: int, group: str | None) -> socket.socket:
     """Listen at `path`. Raises UnsafePath, ConfigError, OSError."""
+    _check_way(_folder(path))  # before a folder is made where somebody's link leads
     make_folder(_folder(path))
     return _bind(path, mode, group)
 
@@ -69,7 +73,7 @@ def _folder(path: str) -> str:
 
 
 def _bind(path: str, mode: int, group: str | None) -> socket.socket:
-    _check_folder(_folder(path))
+    _check_way(_folder(path))
     _remove_stale(path)
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM | socket.SOCK_NONBLOCK)
     # The file gets the socket's own mode, so nobody gets in between bind and chmod. Not by umask,
@@ -99,13 +103,29 @@ def _group_id(group: str) -> int:
         raise ConfigError(f"socket_group {group!r}: no such group on this machine") from None
 
 
-def _check_folder(folder: str) -> None:
-    """Whoever can write the folder can put another socket in our place."""
-    found = os.stat(folder)
-    if found.st_uid not in (0, os.geteuid()):
-        raise UnsafePath(f"{folder}: owned by uid {found.st_uid}, not by {os.geteuid()} or root")
-    if found.st_mode & stat.S_IWOTH and not found.st_mode & stat.S_ISVTX:
-        raise UnsafePath(f"{folder}: mode {found.st_mode & 0o7777:04o} lets everybody write to it")
+def _check_way(folder: str) -> None:
+    """Whoever can replace a folder or a link on the way to the socket can put another in its place.
+
+    As far as it is there: what is missing is made. Raises UnsafePath, OSError.
+    """
+    steps: list[Step] = []
+    with suppress(FileNotFoundError, NotADirectoryError):
+        for step in walk(folder):
+            steps.append(step)  # noqa: PERF402 - what came before an error is looked at too
+    for where, found in steps:
+        if (
+            where != steps[-1].path
+            and is_unmapped(found.st_uid)
+            and not found.st_mode & OTHERS_WRITE
+        ):
+            continue  # root's, outside of this user namespace, as far as can be told
+        check_owner(
+            where,
+            found,
+            harm="put a socket of their own in the place of walld's",
+            instead="another --socket",
+            sticky_will_do=True,
+        )
 
 
 def _remove_stale(path: str) -> None:
@@ -172,7 +192,14 @@ class SocketFile:
     def passed(cls, fd: int) -> SocketFile:
         """One that the service manager opened."""
         listener = adopt(fd)
-        return cls(os.fsdecode(listener.getsockname()), listener, None)
+        path = os.fsdecode(listener.getsockname())
+        try:
+            _check_way(_folder(path))
+        except UnsafePath as unsafe:  # the manager's unit says where, and it is open already
+            _log.warning("the service manager's socket %s: %s", path, unsafe)
+        except (OSError, ValueError):  # not to be seen from here; an abstract one has no folder
+            pass
+        return cls(path, listener, None)
 
     def look(self) -> socket.socket | None:
         """A listener in the place of the one so far, whose file is gone; None where it stays."""

@@ -15,6 +15,7 @@ import time
 from collections.abc import Callable
 
 from walld_client.limits import BACKOFF_SECONDS_MAX, BACKOFF_SECONDS_MIN
+from walld_client.link.socket_path import check_server
 
 __all__ = ["Dialing"]
 
@@ -64,6 +65,7 @@ class Dialing:
             room = min(1 << 30, self._backlog_bytes_max // 4)
             connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDBUF, room)
             connection.connect(self.path)
+            check_server(connection, self.path)
         except OSError as error:
             if connection is not None:
                 connection.close()

@@ -1,26 +1,43 @@
-"""Finds the daemon's socket.
+"""Finds the daemon's socket, and looks at who listens there.
 
-Owns: the order of the candidates, the check of the one that lies in a shared directory, and the
-folder for the socket of a daemon that a program starts for itself. Refuses: connecting.
+Owns: the order of the candidates, the check of the one that lies in a shared directory, whether a
+server is trusted, and the folder for the socket of a daemon that a program starts for itself.
+Refuses: connecting.
 
 A folder below the temporary directory could have been put there by another user before us, who
 would then be told all our agents say. So it counts only if it is a directory (not a link), ours,
 and closed to everybody else.
+
+Any path may be swapped by whoever can write on the way to it. So before a word is said the kernel
+tells who listens (unix(7), SO_PEERCRED: the uid of listen(2), of systemd for its sockets). Root and
+this user are trusted; another uid where root or this user put a folder there for its daemon.
 """
 
 from __future__ import annotations
 
 import errno
 import os
+import socket
 import stat
+import struct
 from collections.abc import Mapping
 from contextlib import suppress
 from hashlib import sha256
 
-__all__ = ["check_length", "find_socket", "is_private", "runtime_folder", "socket_candidates"]
+from walld_client.link.path_walk import OTHERS_WRITE, is_unmapped, walk
+
+__all__ = [
+    "check_length",
+    "check_server",
+    "find_socket",
+    "is_private",
+    "runtime_folder",
+    "socket_candidates",
+]
 
 SOCKET_PATH_BYTES_MAX = 107
 """sun_path holds 108 bytes with its NUL."""
+_UCRED = struct.Struct("3i")
 
 
 def socket_candidates(env: Mapping[str, str], uid: int) -> list[str]:
@@ -79,6 +96,45 @@ def is_private(folder: str, uid: int) -> bool:
         and status.st_uid == uid
         and not status.st_mode & (stat.S_IRWXG | stat.S_IRWXO)
     )
+
+
+def check_server(connection: socket.socket, path: str) -> None:
+    """PermissionError where the server may be anybody's. Of a connection by `path`, before a word
+    is said.
+    """
+    raw = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _UCRED.size)
+    _, server, _ = _UCRED.unpack(raw)
+    uid = os.geteuid()
+    if server in (uid, 0) or str(server) == os.environ.get("WALLD_SOCKET_UID"):
+        return
+    if not _is_folder_for(server, uid, path):
+        raise PermissionError(
+            errno.EPERM,
+            f"uid {server} listens there, this process is uid {uid}, and others than root and "
+            f"uid {uid} could have put its socket there: nothing was sent; name walld's socket, or "
+            f"set WALLD_SOCKET_UID={server} where that uid is to be told all",
+        )
+
+
+def _is_folder_for(server: int, uid: int, path: str) -> bool:
+    """The socket's folder is the server's alone, and but for root and `uid` nobody can change the
+    way to it (nor make a folder there: a sticky one is no such way).
+    """
+    try:
+        steps = list(walk(path))
+    except (OSError, ValueError):
+        return False
+    folder = os.path.dirname(steps[-1].path)
+    for where, found in steps[:-1]:
+        is_link = stat.S_ISLNK(found.st_mode)
+        if found.st_mode & OTHERS_WRITE and not is_link:
+            return False
+        if where == folder and not is_link:
+            if found.st_uid != server:
+                return False
+        elif found.st_uid not in (uid, 0) and not is_unmapped(found.st_uid):
+            return False
+    return True
 
 
 def runtime_folder(directory: str) -> str:

@@ -18,6 +18,7 @@ import msgspec
 from walld_client.errors import Refused, Unavailable
 from walld_client.limits import BACKOFF_SECONDS_MIN
 from walld_client.link import process
+from walld_client.link.socket_path import check_server
 from walld_client.query.query import unreachable
 from walld_client.query.requests import Conversation, Recovering, Stale
 from walld_client.query.sync_tokens import Receipts
@@ -151,6 +152,7 @@ class AsyncQuery:
                 connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
                 connection.setblocking(False)
                 await loop.sock_connect(connection, path)
+                check_server(connection, path)
             except OSError as error:
                 _close(connection)
                 may_pass = self._was_there or isinstance(error, BlockingIOError)

@@ -23,6 +23,7 @@ from walld_client.errors import Refused, Unavailable
 from walld_client.limits import BACKOFF_SECONDS_MIN
 from walld_client.link import process
 from walld_client.link.connection import NOSIGNAL
+from walld_client.link.socket_path import check_server
 from walld_client.query.requests import Conversation, Late, Recovering, Stale
 from walld_client.query.sync_tokens import Receipts
 
@@ -232,6 +233,7 @@ def _connect(path: str, seconds: float) -> socket.socket:
     try:
         _limit(connection, socket.SO_SNDTIMEO, seconds)
         connection.connect(path)
+        check_server(connection, path)
     except BaseException:
         connection.close()
         raise

@@ -37,6 +37,7 @@ from walld_client.limits import BACKOFF_SECONDS_MIN, OUTBOX_BYTES_MAX, OUTBOX_EN
 from walld_client.link import poll, process
 from walld_client.link.connection import NOSIGNAL
 from walld_client.link.lock import Lock, Reentered
+from walld_client.link.socket_path import check_server
 from walld_client.query.query import unreachable
 from walld_client.query.requests import Conversation
 from walld_client.session.append_order import Waiting
@@ -268,6 +269,7 @@ class Carrier(Lock):
         try:
             path = self._locate()
             connection.connect(path)
+            check_server(connection, path)
         except OSError as error:
             raise unreachable(path, error) from error
         self._greeting = Conversation()
