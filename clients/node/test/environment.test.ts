@@ -1,16 +1,17 @@
 /** The client in its environment: no daemon, switched off, the end of a program, threads, the socket's path. */
 
 import assert from "node:assert/strict";
-import { chmodSync, existsSync, mkdirSync, mkdtempSync, readFileSync, renameSync, rmSync, symlinkSync, writeFileSync } from "node:fs";
+import { chmodSync, chownSync, existsSync, lchownSync, mkdirSync, mkdtempSync, readFileSync, renameSync, rmSync, symlinkSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { dirname, join } from "node:path";
+import { createServer } from "node:net";
 import { after, test, type TestContext } from "node:test";
 import { spawnSync } from "node:child_process";
 
 import { Unavailable, connect } from "walld-client";
 
 import { isKept, pathName } from "#dist/query/offline.js";
-import { findSocket, socketCandidates } from "#dist/link/socketPath.js";
+import { checkWay, findSocket, socketCandidates } from "#dist/link/socketPath.js";
 
 import { Daemon, PACKAGE, Program } from "./support/daemon.js";
 
@@ -236,4 +237,80 @@ test("the version is said once", () => {
   const told = JSON.parse(readFileSync(join(PACKAGE, "package.json"), "utf8")) as { version: string };
   const source = readFileSync(join(PACKAGE, "dist/link/producer.js"), "utf8");
   assert.ok(source.includes(`VERSION = "${told.version}"`));
+});
+
+const isRoot = process.geteuid!() === 0;
+const needsRoot = isRoot ? false : "only root may give a folder to another user";
+const THIEF = 61002;
+
+/** A folder below one where root alone may write: below /tmp the way is anybody's already. */
+function rootsFolder(t: TestContext): string {
+  const made = mkdtempSync("/run/walld-node-");
+  chmodSync(made, 0o755);
+  t.after(() => rmSync(made, { recursive: true, force: true }));
+  return made;
+}
+
+for (const way of ["a folder that a group may write", "a link of another user", "a folder below another user's"]) {
+  test(`nothing is said where another user may swap the socket: ${way}`, { skip: needsRoot }, async (t) => {
+    const base = rootsFolder(t);
+    const his = join(base, "his");
+    let path: string;
+    if (way.includes("link")) {
+      mkdirSync(join(base, "real"));
+      symlinkSync("real", his);
+      lchownSync(his, THIEF, THIEF);
+      path = join(his, "s");
+    } else {
+      mkdirSync(join(his, "walld"), { recursive: true });
+      if (way.includes("group")) {
+        chmodSync(his, 0o775);
+        chownSync(his, 0, THIEF);
+      } else chownSync(his, THIEF, THIEF);
+      path = join(his, "walld", "s");
+    }
+    let came = 0;
+    const server = createServer((peer) => {
+      came += 1;
+      peer.destroy();
+    });
+    await new Promise<void>((done) => server.listen(path, done));
+    t.after(() => server.close());
+    const warned: string[] = [];
+    const listen = (warning: Error): void => void warned.push(warning.message);
+    process.on("warning", listen);
+    t.after(() => process.off("warning", listen));
+    const client = connect(path, { timeoutMs: 500 });
+    const reply = client.reply("chat");
+    reply.token("a secret");
+    const told = new RegExp(`${his} is of uid .* this process is uid 0: .*nothing was sent`);
+    await assert.rejects(client.recover("chat"), (error) => error instanceof Unavailable && told.test(error.message));
+    assert.equal(await reply.drain({ timeoutMs: 200 }), false);
+    assert.ok(client.stats().backlog > 0, "it waits, as without a daemon");
+    assert.ok(warned.some((line) => told.test(line)), warned.join("; "));
+    assert.equal(came, 0);
+    await client.close(0);
+  });
+}
+
+test("a folder that root gave to a daemon of another user is taken, and WALLD_SOCKET_UID", { skip: needsRoot }, async (t) => {
+  const base = rootsFolder(t);
+  const given = join(base, "walld");
+  mkdirSync(given);
+  writeFileSync(join(given, "s"), "");
+  chownSync(given, THIEF, THIEF);
+  chownSync(join(given, "s"), THIEF, THIEF);
+  checkWay(join(given, "s"));
+  chownSync(join(given, "s"), THIEF + 1, THIEF);
+  assert.throws(() => checkWay(join(given, "s")), { code: "EPERM" });
+  const open = join(base, "open");
+  mkdirSync(open);
+  chmodSync(open, 0o1777);
+  writeFileSync(join(open, "s"), "");
+  checkWay(join(open, "s"));
+  chownSync(join(open, "s"), THIEF, THIEF);
+  assert.throws(() => checkWay(join(open, "s")), { code: "EPERM" });
+  environment(t, { WALLD_SOCKET_UID: String(THIEF) });
+  checkWay(join(open, "s"));
+  checkWay(join(base, "nothing", "s")); // connect(2) says that it is not there
 });

@@ -9,6 +9,7 @@
 import { debuglog } from "node:util";
 
 import { BACKOFF_MS_MAX, BACKOFF_MS_MIN } from "../limits.ts";
+import { checkWay } from "./socketPath.ts";
 import { warn } from "./warnings.ts";
 
 const log = debuglog("walld");
@@ -32,6 +33,7 @@ export class Reconnect {
   /** The path to try now. Throws where there is none to be trusted. */
   next(): string {
     this.path = this.locate();
+    checkWay(this.path);
     return this.path;
   }
 

@@ -16,6 +16,7 @@ import { Refused, Unavailable, Unsupported, isPassing } from "../errors.ts";
 import { BACKOFF_MS_MIN, TIMEOUT_MS } from "../limits.ts";
 import { writeFirst } from "../link/immediateWrite.ts";
 import { CLIENT_NAME, PRODUCER } from "../link/producer.ts";
+import { checkWay } from "../link/socketPath.ts";
 import { after } from "../link/timers.ts";
 import { Unreadable, decodeBody, type Fields } from "../wire/codec.ts";
 import { PROTOCOL_VERSION, Splitter, encodeFrame } from "../wire/framing.ts";
@@ -211,6 +212,12 @@ class Conversation {
    */
   static begin(path: string, until: () => number, receipts = new Receipts()): Promise<Conversation> {
     return new Promise((resolve, reject) => {
+      try {
+        checkWay(path);
+      } catch (error) {
+        reject(unreachable(path, error as NodeJS.ErrnoException));
+        return;
+      }
       const made = new Conversation(path, receipts);
       let timer: NodeJS.Timeout | undefined;
       const end = (error: Error): void => {
