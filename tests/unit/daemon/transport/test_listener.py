@@ -116,6 +116,63 @@ def test_a_folder_that_everybody_writes_is_refused(tmp_path: Path) -> None:
     listener.bind(str(folder / "s"), 0o600, None).close()
 
 
+@pytest.mark.parametrize("mode", [0o775, 0o757])
+def test_every_folder_of_the_way_is_looked_at_before_one_is_made(tmp_path: Path, mode: int) -> None:
+    shared = tmp_path / "some one's"
+    shared.mkdir()
+    shared.chmod(mode)
+    with pytest.raises(UnsafePath, match=f"mode {mode:04o}.*chmod go-w '.*', or give another --so"):
+        listener.bind(str(shared / "run" / "s"), 0o600, None)
+    assert not (shared / "run").exists()
+    shared.chmod(0o755)
+    (tmp_path / "here").symlink_to("some one's/../some one's")
+    listener.bind(str(tmp_path / "here" / "run" / "s"), 0o600, None).close()
+
+
+def test_links_in_a_circle_are_no_way(tmp_path: Path) -> None:
+    (tmp_path / "a").symlink_to("b")
+    (tmp_path / "b").symlink_to("a")
+    with pytest.raises(OSError, match="[Ss]ymbolic links"):
+        listener.bind(str(tmp_path / "a" / "s"), 0o600, None)
+
+
+def test_a_passed_socket_in_a_folder_that_others_write_is_taken_with_a_line(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The unit says where it is, and it is open."""
+    path = str(tmp_path / "s")
+    for mode, lines in ((0o700, 0), (0o770, 1)):
+        with socket.socket(socket.AF_UNIX) as opened:
+            opened.bind(path)
+            opened.listen()
+            tmp_path.chmod(mode)
+            SocketFile.passed(opened.detach()).listener.close()
+        os.unlink(path)
+        said = [line for line in caplog.messages if "the service manager's socket" in line]
+        assert len(said) == lines
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root may give a folder to somebody else")
+def test_in_a_user_namespace_the_folders_above_may_be_of_nobody(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Root outside of it is 65534 there; the socket's own folder must be walld's all the same."""
+    above = tmp_path / "above"
+    own = above / "own"
+    own.mkdir(parents=True)
+    own.chmod(0o700)
+    os.chown(above, 65534, 65534)
+    with pytest.raises(UnsafePath, match=r"uid 65534 \(nobody\), not to 0"):
+        listener.bind(str(own / "s"), 0o600, None)
+    monkeypatch.setattr("walld_client.link.path_walk.has_all_uids", lambda: False)
+    listener.bind(str(own / "s"), 0o600, None).close()
+    with pytest.raises(UnsafePath, match="not mapped in this user namespace"):
+        listener.bind(str(above / "s"), 0o600, None)
+    above.chmod(0o775)
+    with pytest.raises(UnsafePath, match="65534"):
+        listener.bind(str(own / "s"), 0o600, None)
+
+
 def test_a_group_that_does_not_exist_leaves_no_socket(path: str) -> None:
     with pytest.raises(ConfigError, match="no-such-group-here"):
         listener.bind(path, 0o660, "no-such-group-here")
