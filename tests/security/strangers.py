@@ -12,6 +12,7 @@ from __future__ import annotations
 import os
 import resource
 import sys
+import tempfile
 from pathlib import Path
 
 import fork_server
@@ -46,6 +47,10 @@ class DaemonOf(DaemonProcess):
     def __init__(self, home: Path, uid: int, *options: str) -> None:
         super().__init__(home, *options)
         self.uid = uid
+        # Root gives it a folder where nobody else can make one: clients of other users trust it.
+        os.rmdir(self.folder)
+        self.folder = tempfile.mkdtemp(prefix="walld-", dir="/run")
+        self.socket_path = f"{self.folder}/s"
         # pytest's folders are closed to other users; this one is its own.
         self.data = Path(self.folder) / "data"
         os.chown(self.folder, uid, uid)

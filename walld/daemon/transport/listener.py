@@ -113,11 +113,8 @@ def _check_way(folder: str) -> None:
         for step in walk(folder):
             steps.append(step)  # noqa: PERF402 - what came before an error is looked at too
     for where, found in steps:
-        if (
-            where != steps[-1].path
-            and is_unmapped(found.st_uid)
-            and not found.st_mode & OTHERS_WRITE
-        ):
+        is_hidden = where != steps[-1].path and is_unmapped(found.st_uid)
+        if is_hidden and (found.st_mode & stat.S_ISVTX or not found.st_mode & OTHERS_WRITE):
             continue  # root's, outside of this user namespace, as far as can be told
         check_owner(
             where,

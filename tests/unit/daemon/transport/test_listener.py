@@ -132,7 +132,7 @@ def test_every_folder_of_the_way_is_looked_at_before_one_is_made(tmp_path: Path,
 def test_links_in_a_circle_are_no_way(tmp_path: Path) -> None:
     (tmp_path / "a").symlink_to("b")
     (tmp_path / "b").symlink_to("a")
-    with pytest.raises(OSError, match="[Ss]ymbolic links"):
+    with pytest.raises(OSError, match="symbolic links"):
         listener.bind(str(tmp_path / "a" / "s"), 0o600, None)
 
 
@@ -168,6 +168,8 @@ def test_in_a_user_namespace_the_folders_above_may_be_of_nobody(
     listener.bind(str(own / "s"), 0o600, None).close()
     with pytest.raises(UnsafePath, match="not mapped in this user namespace"):
         listener.bind(str(above / "s"), 0o600, None)
+    above.chmod(0o1777)  # as /tmp has it
+    listener.bind(str(own / "s"), 0o600, None).close()
     above.chmod(0o775)
     with pytest.raises(UnsafePath, match="65534"):
         listener.bind(str(own / "s"), 0o600, None)
