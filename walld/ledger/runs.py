@@ -1,6 +1,6 @@
 """Lines of a session's file by where they stand: what a long answer keeps of them in memory.
 
-Owns: gathering lines into runs, and reading a run again a page at a time. Refuses: which lines are
+Owns: making runs of lines, and reading a run again a page at a time. Refuses: which lines are
 given out (`scan.py`), files and their names (`store.py`), what the lines mean.
 
 Between the two readings the file may be appended to, written anew with the same beginning, deleted
@@ -8,7 +8,7 @@ and begun again. So each line must stand where it stood, with its seq, and be ma
 was read before it; and the last one must be what it was, which by its chain names all the others.
 
 Invariant
-- J5 A run that is read again gives the lines that were gathered, or FormatError.
+- J5 A run that is read again gives the lines that it was made of, or FormatError.
 """
 
 from __future__ import annotations
@@ -21,9 +21,8 @@ from walld.ledger.line_scan import lines_between
 
 if TYPE_CHECKING:
     from walld.disk.base import File
-    from walld.ledger.line_scan import Found
 
-__all__ = ["Gathered", "Run", "read_page"]
+__all__ = ["Begin", "Run", "Runs", "read_page"]
 
 
 class Run(NamedTuple):
@@ -45,55 +44,63 @@ class Run(NamedTuple):
         return self.last_seq - self.first_seq + 1
 
 
-class Gathered:
-    """The lines of one reading: themselves, up to `bytes_max` (0: all); beyond, their runs."""
+class Begin(NamedTuple):
+    """Where a run begins among the lines that are held. at: which of them. chain: as it has it."""
 
-    def __init__(self, bytes_max: int = 0) -> None:
-        self.lines: list[bytes] = []
+    at: int
+    offset: int
+    seq: int
+    chain: bytes
+
+
+class Runs:
+    """Lines that are not held any more, in order."""
+
+    def __init__(self) -> None:
         self.count = 0
-        self._bytes_max = bytes_max
-        self._bytes = 0
-        self._runs: list[Run] = []
-        self._first = (0, 0, b"")
-        """Offset, seq and chain of the first line of the run that goes on, up to `_last`."""
-        self._last: Found | None = None
+        self._ended: list[Run] = []
+        self._begin = Begin(0, 0, 0, b"")
+        """Of the run that goes on."""
+        self._bytes = self._lines = 0
+        self._last = b""
 
-    def add(self, found: Found, *, follows: bool) -> None:
-        """The next line. follows: it was made for the one that was given before it."""
-        self.count += 1
-        if not self._bytes_max:
-            self.lines.append(found.line)
-            return
-        last = self._last
-        if last is None or not follows or found[:2] != (last.end, last.seq + 1):
-            self._end_run()
-            self._first = (found.offset, found.seq, line_chain(found.line))
-        self._last = found
-        self._bytes += len(found.line)
-        if self._bytes <= self._bytes_max:
-            self.lines.append(found.line)
-        else:
-            self.lines.clear()
+    def take(self, lines: list[bytes], begins: list[Begin]) -> None:
+        """The next lines, and each that begins a run; the lists let go of them."""
+        self.count += len(lines)
+        ends = [*(begin.at for begin in begins), len(lines)]
+        self._go_on(lines[: ends[0]])
+        for begin, end in zip(begins, ends[1:], strict=True):
+            self._end()
+            self._begin = begin
+            self._go_on(lines[begin.at : end])
+        lines.clear()
+        begins.clear()
 
-    def runs(self) -> list[Run]:
-        """All lines, where they are too many to be held; else none."""
-        if not self.count or self.lines:
-            return []
-        self._end_run()
-        return self._runs
+    def ended(self) -> list[Run]:
+        """All of them, behind the last line."""
+        self._end()
+        return self._ended
 
-    def _end_run(self) -> None:
-        last, self._last = self._last, None
-        if last is not None:
-            offset, seq, chain = self._first
-            behind = chain_text(chain_of(last.line))
-            self._runs.append(Run(offset, last.end, seq, last.seq, chain, behind))
+    def _go_on(self, lines: list[bytes]) -> None:
+        if lines:
+            self._bytes += sum(map(len, lines))
+            self._lines += len(lines)
+            self._last = lines[-1]
+
+    def _end(self) -> None:
+        if self._lines:
+            _, offset, seq, chain = self._begin
+            behind = chain_text(chain_of(self._last))
+            last_seq = seq + self._lines - 1
+            self._ended.append(Run(offset, offset + self._bytes, seq, last_seq, chain, behind))
+        self._bytes = self._lines = 0
+        self._last = b""
 
 
 def read_page(file: File, run: Run, bytes_max: int) -> tuple[list[bytes], Run | None]:
     """The first lines of a run, one at least, and the run behind them; None: that was all.
 
-    FormatError where they are not what was gathered.
+    FormatError where they are not those it was made of.
     """
     lines: list[bytes] = []
     offset, seq, chain, count = run.offset, run.first_seq, run.chain, 0

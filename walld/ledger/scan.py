@@ -35,7 +35,7 @@ from walld.ledger.line_scan import (
     lines_between,
 )
 from walld.ledger.out_of_order_lines import AHEAD_BYTES, in_order
-from walld.ledger.runs import Gathered, Run
+from walld.ledger.runs import Begin, Run, Runs
 
 if TYPE_CHECKING:
     from walld.disk.base import File
@@ -165,7 +165,9 @@ def read_lines(
     end = _landing(file, size, header, after, from_offset)
     if end is None or end.seq == 0:
         end = Found(0 if is_headed else -len(header), 0, header)
-    gathered = Gathered(held_bytes_max)
+    lines: list[bytes] = []
+    runs, begins = Runs(), list[Begin]()
+    held_since, lines_end = 0, -1
     breaks: list[Break] = []
     clean = end.end
     is_lost = not clean
@@ -186,15 +188,27 @@ def read_lines(
             if why and is_behind:
                 breaks.append(Break(clean, max(end.seq, after) + 1, found.seq - 1, why, seam))
             if found.seq > after:
-                gathered.add(found, follows=chain == previous)
+                if why or found.offset != lines_end:
+                    begins.append(Begin(len(lines), found.offset, found.seq, chain))
+                    held_since = held_since if lines else found.offset
+                lines.append(found.line)
+                lines_end = found.end
+                if held_bytes_max and lines_end - held_since > held_bytes_max:
+                    runs.take(lines, begins)
+                    held_since = lines_end
             end = found
         else:
             told = early if found.seq >= until else breaks
             told.append(Break(found.offset, found.seq, found.seq - 1, "order", seam))
         clean = found.end
-        if limit and gathered.count == limit and end.seq != until - 1:
-            return Reading(gathered.lines, breaks, clean, 0, end, gathered.runs())
-    return Reading(gathered.lines, breaks, clean, size - clean, end, gathered.runs())
+        if limit and runs.count + len(lines) == limit and end.seq != until - 1:
+            torn_bytes = 0
+            break
+    else:
+        torn_bytes = size - clean
+    if runs.count:
+        runs.take(lines, begins)
+    return Reading(lines, breaks, clean, torn_bytes, end, runs.ended())
 
 
 def _why(found: Found, last: int, clean: int, fits: bool) -> str:

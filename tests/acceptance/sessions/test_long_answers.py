@@ -1,4 +1,4 @@
-"""All events of a session of hundreds of megabytes: bounded memory of the daemon, whole answers.
+"""All events of a session of hundreds of megabytes: bounded memory, whole answers (Q3).
 
 The session's file is written by the ledger's own store beside no daemon: it is as one would be.
 """
