@@ -30,6 +30,12 @@ ACK_STREAMS_MAX: Final = 4000
 UNHEARD_STREAMS_MAX: Final = 1000
 """Released streams whose Ack a peer has not read: beyond, it is not read either until it does."""
 ANSWER_CHUNK_BYTES: Final = 256 * KIB
+ANSWER_HELD_BYTES_MAX: Final = 1 * MIB
+"""Lines of a session's file that an answer holds: one with more reads them again as it is sent."""
+ANSWER_PAGE_BYTES: Final = 256 * KIB
+"""Of lines read again at a time, and a line more."""
+ANSWER_PAGED_BYTES: Final = 3 * MIB
+"""What such an answer holds at most beside lines that wait for the file: a page, twice."""
 SCRAPES_MAX: Final = 16
 """Connections of the metrics port at a time: one more takes the place of the oldest."""
 SCRAPE_SECONDS_MAX: Final = 10.0
@@ -180,6 +186,7 @@ assert BATCH_BYTES_CUT < BATCH_BYTES_MAX < UNSYNCED_BYTES_MAX < QUEUE_BYTES_MAX
 assert BATCH_BYTES_MAX < SEGMENT_BYTES_MAX
 assert 2 * LEDGER_PAYLOAD_BYTES_MAX < LEDGER_LINE_BYTES_MAX <= BATCH_BYTES_MAX
 assert SEGMENTS_MAX < PEERS_RESERVE_FDS
+assert 2 * (ANSWER_PAGE_BYTES + LEDGER_LINE_BYTES_MAX) <= ANSWER_PAGED_BYTES < IN_FLIGHT_BYTES_MAX
 assert FRAME_BYTES_MAX < REQUESTS_BYTES_MAX < IN_FLIGHT_BYTES_MAX, "answers wait for no request"
 assert LINGER_MS_MAX * 2 <= FLUSH_BOUND_MS_MAX
 assert BUSY_READ_BYTES < READ_BYTES_MAX

@@ -35,6 +35,7 @@ from walld.ledger.line_scan import (
     lines_between,
 )
 from walld.ledger.out_of_order_lines import AHEAD_BYTES, in_order
+from walld.ledger.runs import Begin, Run, Runs
 
 if TYPE_CHECKING:
     from walld.disk.base import File
@@ -72,7 +73,8 @@ class Reading(NamedTuple):
 
     size: offset behind the last of them, or behind all that was read. torn_bytes: what is no line
     behind the last one of the file; 0 where `limit` ended the reading. end: the last line up to
-    there that is given out; where there is none the header.
+    there that is given out; where there is none the header. runs: all lines, where they are more
+    than are to be held; `lines` has none then.
     """
 
     lines: list[bytes]
@@ -80,6 +82,12 @@ class Reading(NamedTuple):
     size: int
     torn_bytes: int
     end: Found
+    runs: list[Run]
+
+    @property
+    def total(self) -> int:
+        """Lines, in either form."""
+        return len(self.lines) or sum(run.total for run in self.runs)
 
 
 class End(NamedTuple):
@@ -144,6 +152,7 @@ def read_lines(
     *,
     is_headed: bool = True,
     pending: Pending | None = None,
+    held_bytes_max: int = 0,
 ) -> Reading:
     """The lines behind seq `after`, at most `limit` (0: all), with what is wrong between them.
 
@@ -151,12 +160,14 @@ def read_lines(
     its length, is none, which the caller knows. from_offset: where the caller believes the line
     `after` ends, 0 to read all. pending: lines from this one on are the log's, and may be half
     written: they hide none, and of those behind all others nothing is said. What else stands out of
-    order there is told.
+    order there is told. held_bytes_max: where there are more bytes of lines, their runs (0: never).
     """
     end = _landing(file, size, header, after, from_offset)
     if end is None or end.seq == 0:
         end = Found(0 if is_headed else -len(header), 0, header)
     lines: list[bytes] = []
+    runs, begins = Runs(), list[Begin]()
+    held_since, lines_end = 0, -1
     breaks: list[Break] = []
     clean = end.end
     is_lost = not clean
@@ -177,15 +188,27 @@ def read_lines(
             if why and is_behind:
                 breaks.append(Break(clean, max(end.seq, after) + 1, found.seq - 1, why, seam))
             if found.seq > after:
+                if why or found.offset != lines_end:
+                    begins.append(Begin(len(lines), found.offset, found.seq, chain))
+                    held_since = held_since if lines else found.offset
                 lines.append(found.line)
+                lines_end = found.end
+                if held_bytes_max and lines_end - held_since > held_bytes_max:
+                    runs.take(lines, begins)
+                    held_since = lines_end
             end = found
         else:
             told = early if found.seq >= until else breaks
             told.append(Break(found.offset, found.seq, found.seq - 1, "order", seam))
         clean = found.end
-        if limit and len(lines) == limit and end.seq != until - 1:
-            return Reading(lines, breaks, clean, 0, end)
-    return Reading(lines, breaks, clean, size - clean, end)
+        if limit and runs.count + len(lines) == limit and end.seq != until - 1:
+            torn_bytes = 0
+            break
+    else:
+        torn_bytes = size - clean
+    if runs.count:
+        runs.take(lines, begins)
+    return Reading(lines, breaks, clean, torn_bytes, end, runs.ended())
 
 
 def _why(found: Found, last: int, clean: int, fits: bool) -> str:

@@ -51,6 +51,7 @@ from walld.ledger.repair_notes import (
     repair_file,
     unknown_breaks,
 )
+from walld.ledger.runs import Run, read_page
 from walld.ledger.scan import Break, Reading, read_lines
 from walld.ledger.sweep import sweeping
 from walld.ledger.tail import claimed_seq, end_break, end_seam
@@ -278,12 +279,14 @@ class LedgerStore:
         from_offset: int | None = None,
         until: int = 0,
         pending: Pending | None = None,
+        held_bytes_max: int = 0,
     ) -> Reading:
         """The lines behind seq `after`, at most `limit` (0: all), and every break among them.
 
         from_offset: where the caller believes the line `after` ends (a snapshot says so); wrong
         ones only cost time. until: up to there lines were in the file (`proven`). pending: the
-        first that the log has; from there on may stand half. FileNotFoundError, NewerVersion.
+        first that the log has; from there on may stand half. held_bytes_max: of more bytes than
+        that the runs, for `page`. FileNotFoundError, NewerVersion.
         """
         path = _path(uid, session_id)
         file = self._disk.open(path)
@@ -291,12 +294,17 @@ class LedgerStore:
             expected = header_line(uid, session_id)
             header = whole_header(file, expected)
             there, size = header or expected, file.size()
-            read = partial(read_lines, is_headed=header is not None, pending=pending)
+            read = partial(
+                read_lines,
+                is_headed=header is not None,
+                pending=pending,
+                held_bytes_max=held_bytes_max,
+            )
             reading = read(file, size, there, after, limit, from_offset)
             if after and from_offset is None and reading.breaks:
                 # In a copy of a block each line but the first follows the one before it.
                 reading = read(file, size, there, after, limit, 0)
-            if until and not (limit and len(reading.lines) == limit):
+            if until and not (limit and reading.total == limit):
                 lost = end_break(size, reading.end, after, until)
                 if lost is not None and after:  # or a long block in a wrong place misled it
                     reading = read(file, size, there, after, limit, 0)
@@ -309,6 +317,19 @@ class LedgerStore:
         if header is None:
             breaks = [Break(0, 1, 0, "header"), *breaks]
         return reading._replace(breaks=breaks)
+
+    def page(
+        self, uid: int, session_id: str, run: Run, bytes_max: int
+    ) -> tuple[list[bytes], Run | None]:
+        """The first lines of a run that `read` gave, and the run behind them: `runs.py`.
+
+        FormatError, FileNotFoundError where they are not there any more.
+        """
+        file = self._disk.open(_path(uid, session_id))
+        try:
+            return read_page(file, run, bytes_max)
+        finally:
+            file.close()
 
     def proven(self, uid: int, session_id: str, covers_seq: int = 0) -> int:
         """The highest seq that is known to have been in the file; 0 where nothing was (Z1).

@@ -24,6 +24,7 @@ from walld_client.wire.framing import FrameTooLong, encode, frame_bytes, split
 
 from walld import limits
 from walld.daemon import event_loop
+from walld.daemon.api.paged_answers import PagedLines
 from walld.daemon.api.rate_limit import Pace
 from walld.daemon.api.response_buffers import HeldAnswer, HeldAnswers
 from walld.engine.protocol_errors import explain
@@ -234,12 +235,10 @@ class Requests:
             if isinstance(request, wire.Append):
                 await self._refuse(caller, request, found)
             elif isinstance(request, wire.Error):
-                await self._say(caller, request.id, request)
+                await self._say(caller, request, request)
             elif not caller.is_deaf or isinstance(request, _CHANGES):
                 # Not by a name of its own: a long answer goes once its bytes are made.
-                await self._say(
-                    caller, request.id, await self._outcome(caller, request, self._answer)
-                )
+                await self._say(caller, request, await self._outcome(caller, request, self._answer))
         caller.is_done = True
         await self._answer_taken(caller, taken)
 
@@ -276,7 +275,7 @@ class Requests:
             if not all(one.id for one in placed):  # found by its key, and told with its id
                 named = partial(self._sessions.named, placed=placed)
                 answer = await self._outcome(caller, request, named)
-            await self._say(caller, request.id, answer, receipt)
+            await self._say(caller, request, answer, receipt)
 
     async def _refuse(self, caller: Caller, request: wire.Append, why: wire.Error) -> None:
         """One in order that is to be asked again: what was sent behind it must not come before it.
@@ -287,7 +286,7 @@ class Requests:
         if self._callers.has_hung_up(caller.connection):
             _log.warning("an append of a process that has hung up is refused: code %s", why.code)
             return
-        await self._say(caller, request.id, why)
+        await self._say(caller, request, why)
         if caller.is_deaf:
             return  # it has hung up just now
         if request.in_order and why.code in (*wire.OF_THIS_MOMENT, *wire.OF_ITS_SESSION):
@@ -340,27 +339,53 @@ class Requests:
             return _bug(request.id)
 
     async def _say(
-        self, caller: Caller, request_id: int, answer: object, receipt: bytes = b""
+        self, caller: Caller, request: Any, answer: object, receipt: bytes = b""
     ) -> None:
         if caller.is_deaf:
             return
         if isinstance(answer, wire.Error):
             await self._tell(caller, _framed(answer))
             return
+        if isinstance(answer, PagedLines):
+            await self._say_paged(caller, request, answer)
+            return
         try:
             payload = _encoder.encode(answer)
         except Exception:
             # As in `_outcome`: what one has asked for is not to end what all the others say.
             _log.exception("an answer cannot be written")
-            await self._tell(caller, _framed(_bug(request_id)))
+            await self._tell(caller, _framed(_bug(request.id)))
             return
         del answer  # it is as long
         with self._held.hold(caller.connection.uid, len(payload)) as held:
             for start in range(0, len(payload), limits.ANSWER_CHUNK_BYTES):
                 stop = start + limits.ANSWER_CHUNK_BYTES
                 piece, is_last = payload[start:stop], stop >= len(payload)
-                chunk = wire.Answer(request_id, piece, is_last, receipt if is_last else b"")
+                chunk = wire.Answer(request.id, piece, is_last, receipt if is_last else b"")
                 await self._tell(caller, encode(chunk), held)
+
+    async def _say_paged(self, caller: Caller, request: Any, answer: PagedLines) -> None:
+        """The same chunks, of an answer that is made behind what its reader has taken."""
+        made, most = bytearray(), limits.ANSWER_CHUNK_BYTES
+
+        async def next_piece(_connection: Connection, _request: Any) -> bytes:
+            return await answer.piece()
+
+        with self._held.hold(caller.connection.uid, answer.held_bytes) as held:
+            while not caller.is_deaf:
+                piece = await self._outcome(caller, request, next_piece)
+                if isinstance(piece, wire.Error):
+                    await self._tell(caller, _framed(piece))
+                    return
+                made += piece
+                # What is as long as a chunk may be the last one.
+                while len(made) > most or (made and not piece):
+                    is_last = not piece and len(made) <= most
+                    chunk = wire.Answer(request.id, bytes(made[:most]), is_last)
+                    del made[:most]
+                    await self._tell(caller, encode(chunk), held)
+                if not piece:
+                    return
 
     # --- about the daemon -------------------------------------------------------------------------
 

@@ -22,6 +22,7 @@ from walld import limits
 from walld.daemon import event_loop
 from walld.daemon.api.artifacts import ArtifactRequests
 from walld.daemon.api.key_lookup import Finding
+from walld.daemon.api.paged_answers import PagedLines
 from walld.daemon.api.session_list import session_facts
 from walld.daemon.api.sync_tokens import Receipts
 from walld.daemon.session_store.fork_contents import forked_session
@@ -44,6 +45,7 @@ if TYPE_CHECKING:
     from walld.engine.engine import Engine
     from walld.engine.peer import Connection
     from walld.engine.session_log import Ledger
+    from walld.ledger.runs import Run
 
 __all__ = ["SessionRequests", "Taken"]
 
@@ -246,10 +248,10 @@ class SessionRequests:
     # --- reading --------------------------------------------------------------------------------
 
     async def _found(
-        self, uid: int, session_id: str, after: int = 0, limit: int = 0
+        self, uid: int, session_id: str, after: int = 0, limit: int = 0, held_bytes_max: int = 0
     ) -> Lines | None:
         try:
-            found = await self._sessions.lines(uid, session_id, after, limit)
+            found = await self._sessions.lines(uid, session_id, after, limit, held_bytes_max)
         except FormatError as error:
             raise Refusal("unreadable", str(error)) from None
         if found is None:
@@ -265,14 +267,23 @@ class SessionRequests:
 
     async def _events(
         self, connection: Connection, request: wire.Events
-    ) -> list[bytes] | _WithBreaks | None:
+    ) -> list[bytes] | _WithBreaks | PagedLines | None:
         uid = self._recovery.uid_of(connection, request.uid)
         await self._recovery.taken(connection, request.seen)
         await self._turns.settle(uid, request.session_id)
-        found = await self._found(uid, request.session_id, request.after, request.limit)
-        await self._written(uid, request.session_id)
+        session_id, most = request.session_id, limits.ANSWER_HELD_BYTES_MAX
+        found = await self._found(uid, session_id, request.after, request.limit, most)
+        await self._written(uid, session_id)
         lines = None if found is None else found.lines
-        return _told(lines, found) if request.breaks else lines
+        told = _told(lines, found) if request.breaks else lines
+        if found is None or not found.runs:
+            return told
+        breaks = told[1] if isinstance(told, tuple) else None
+
+        async def page(run: Run) -> tuple[list[bytes], Run | None]:
+            return await self._sessions.page(uid, session_id, run, limits.ANSWER_PAGE_BYTES)
+
+        return PagedLines(found, breaks, page)
 
     async def _project(
         self, connection: Connection, request: wire.Project

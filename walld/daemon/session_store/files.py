@@ -7,19 +7,24 @@ Owns: folding, reading, and saying once that a file is damaged. Refuses: the loo
 from __future__ import annotations
 
 import logging
+from collections.abc import Iterator, Sequence
+from itertools import chain as chained
 from typing import TYPE_CHECKING, NamedTuple
 
+from walld import limits
 from walld.engine.session_log import Ledger
 from walld.errors import FormatError
 from walld.escape import escaped_line
-from walld.ledger.line import chain_of
+from walld.ledger.line import chain_of, line_seq
 from walld.ledger.repair_notes import Leap
 from walld.ledger.scan import Break
-from walld.sessions.state.entries import events_of
+from walld.sessions.state.entries import line_event
 from walld.sessions.state.session_state import SessionState
 
 if TYPE_CHECKING:
     from walld.ledger.pending import Pending
+    from walld.ledger.runs import Run
+    from walld.ledger.scan import Reading
     from walld.ledger.snapshot import SnapshotStore
     from walld.ledger.store import LedgerStore
     from walld.recovery.possibly_lost_sessions import LogDoubt
@@ -31,11 +36,26 @@ _LOOKED_AT_MAX = 1000
 
 
 class Lines(NamedTuple):
-    """Lines of a session, and where its file is damaged. until: seqs up to there were given."""
+    """Lines of a session, and where its file is damaged. until: seqs up to there were given.
+
+    runs: where lines before those stand in the file, too many to be held.
+    """
 
     lines: list[bytes]
     breaks: list[Break]
     until: int = 0
+    runs: Sequence[Run] = ()
+
+    @property
+    def total(self) -> int:
+        """Lines, of both forms."""
+        return len(self.lines) + sum(run.total for run in self.runs)
+
+    def last_seq(self, after: int) -> int:
+        """Of the last of them; `after` where there is none."""
+        if self.lines:
+            return line_seq(self.lines[-1])
+        return self.runs[-1].last_seq if self.runs else after
 
 
 class Folded(NamedTuple):
@@ -66,7 +86,7 @@ class SessionFiles:
         """Out of snapshot, file and `pending`. NewerVersion."""
         state, offset = self._from_snapshot(uid, session_id)
         tail = self._store.tail(uid, session_id, state.last_seq)
-        snapped_seq, lines = state.last_seq, []
+        snapped_seq, lines = state.last_seq, iter(list[bytes]())
         if tail is not None and pending and tail.last_seq > pending[-1].seq:
             pending = []  # all of them are in it (`session_replay.py`): a tombstone is missing
         proven = self.proven(uid, session_id)
@@ -77,22 +97,29 @@ class SessionFiles:
             # What is pending may be half written there: of that the log is right.
             first = pending[0] if pending else None
             read = self._store.read(
-                uid, session_id, after, from_offset=offset, until=until, pending=first
+                uid,
+                session_id,
+                after,
+                from_offset=offset,
+                until=until,
+                pending=first,
+                held_bytes_max=limits.ANSWER_HELD_BYTES_MAX,
             )
             self._noted(uid, session_id, read.breaks, also_end=not pending)
-            lines += read.lines
+            lines = self._given(uid, session_id, read)
             if read.torn_bytes and not pending:
                 text = "session %s of uid %d: %d bytes behind its last line are none"
                 _log.error(text, escaped_line(session_id), uid, read.torn_bytes)
         elif until:
             self._noted(uid, session_id, [_all_gone(until)], also_end=False)
-        lines += [one.line for one in pending]
-        chain = Ledger.first_chain(uid, session_id) if tail is None else tail.chain
-        if lines:  # also where the snapshot knows them: a start finds them again
-            chain = chain_of(lines[-1])
-        for event in events_of(lines):
+        last = b""
+        for last in chained(lines, (one.line for one in pending)):
+            event = line_event(last)
             if event.seq > state.last_seq:
                 state.apply(event)
+        chain = Ledger.first_chain(uid, session_id) if tail is None else tail.chain
+        if last:  # also where the snapshot knows it: a start finds it again
+            chain = chain_of(last)
         state.lose(max(until, self._snapshots.covers(uid, session_id)))
         is_late = tail is not None and not pending
         was_written = tail is not None or bool(pending) or until > 0
@@ -102,6 +129,16 @@ class SessionFiles:
             last_seq, unread = (state.last_seq, []) if fear is None else fear[1:]
             fear = Leap(pending[-1].seq + 1, last_seq, unread)
         return Folded(state, snapped_seq, chain, was_written, is_late, fear)
+
+    def _given(self, uid: int, session_id: str, read: Reading) -> Iterator[bytes]:
+        """The lines of a reading, in the job that read: nothing is written meanwhile."""
+        for run in read.runs:
+            behind: Run | None = run
+            while behind is not None:
+                page = self._store.page(uid, session_id, behind, limits.ANSWER_PAGE_BYTES)
+                lines, behind = page
+                yield from lines
+        yield from read.lines
 
     def _fear(self, uid: int, session_id: str, last_seq: int) -> Leap | None:
         """Seqs behind `last_seq` that what cannot be read of the log may hold."""
@@ -174,35 +211,51 @@ class SessionFiles:
         pending: list[Pending],
         until: int | None,
         fear: Leap | None = None,
+        held_bytes_max: int = 0,
     ) -> Lines:
         """What the file holds before the first that is pending: behind that it may be half written.
 
         until: what is known to have been given, None where nobody has the session open. fear: what
-        may have been, too.
+        may have been, too. held_bytes_max: of more bytes than that the runs (0: never).
         """
         if until is None:
             until = self.proven(uid, session_id)
             fear = self._fear(uid, session_id, until)
-        found = self._read(uid, session_id, after, limit, pending, until)
-        if fear is None or (limit and len(found.lines) == limit):
+        found = self._read(uid, session_id, after, limit, pending, until, held_bytes_max)
+        if fear is None or (limit and found.total == limit):
             return found
         may_be = Break(0, max(fear.first_seq, after + 1), fear.last_seq, "log")
-        return Lines(found.lines, [*found.breaks, may_be], fear.last_seq)
+        return found._replace(breaks=[*found.breaks, may_be], until=fear.last_seq)
 
     def _read(
-        self, uid: int, session_id: str, after: int, limit: int, pending: list[Pending], until: int
+        self,
+        uid: int,
+        session_id: str,
+        after: int,
+        limit: int,
+        pending: list[Pending],
+        until: int,
+        held_bytes_max: int,
     ) -> Lines:
         first = pending[0] if pending else None
         last_wanted = until if first is None else first.seq - 1
         if pending and last_wanted <= after:
             return Lines([], [], until)
         try:
-            read = self._store.read(uid, session_id, after, limit, until=last_wanted, pending=first)
+            read = self._store.read(
+                uid,
+                session_id,
+                after,
+                limit,
+                until=last_wanted,
+                pending=first,
+                held_bytes_max=held_bytes_max,
+            )
         except FileNotFoundError:
             return Lines([], [_all_gone(last_wanted)] if last_wanted else [], until)
         if not after:
             self._noted(uid, session_id, read.breaks, also_end=not pending)
-        return Lines(read.lines, read.breaks, until)
+        return Lines(read.lines, read.breaks, until, read.runs)
 
     def exists(self, uid: int, session_id: str) -> bool:
         """Of a session without events a snapshot says that they were lost."""

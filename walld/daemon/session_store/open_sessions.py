@@ -23,7 +23,6 @@ from walld.disk.base import NO_ROOM
 from walld.engine.session_log import Ledger
 from walld.errors import Refusal
 from walld.ledger.intents import DELETE, Unfinished
-from walld.ledger.line import line_seq
 from walld.ledger.scan import Break
 from walld.sessions.state.session_state import SessionState
 from walld.wal import records
@@ -39,6 +38,7 @@ if TYPE_CHECKING:
     from walld.engine.peer import Process
     from walld.ledger.pending import Pending
     from walld.ledger.repair_notes import Leap
+    from walld.ledger.runs import Run
     from walld.recovery.possibly_lost_sessions import LogDoubt
 
 __all__ = ["Sessions", "wall_ms"]
@@ -167,9 +167,12 @@ class Sessions:
     # --- reading --------------------------------------------------------------------------------
 
     async def lines(
-        self, uid: int, session_id: str, after: int = 0, limit: int = 0
+        self, uid: int, session_id: str, after: int = 0, limit: int = 0, held_bytes_max: int = 0
     ) -> Lines | None:
-        """Lines with seqs above `after`; None where the session was never written."""
+        """Lines with seqs above `after`; None where the session was never written.
+
+        held_bytes_max: where its file has more bytes of them, their runs, for `page` (0: never).
+        """
         await self._settled(uid, session_id)
         key = uid, session_id
         ledger = self._engine.ledgers.open.get(key)
@@ -183,16 +186,27 @@ class Sessions:
         until = None
         if ledger is not None and ledger.state is not None:
             until = ledger.state.last_seq if fear is None else fear.first_seq - 1
-        job = partial(self._files.read, uid, session_id, after, limit, pending, until, fear)
-        found = await self.thread.run(job)
+        read = partial(self._files.read, uid, session_id, after, limit, pending, until, fear)
+        found = await self.thread.run(lambda: read(held_bytes_max))
         if ledger is not None and self._engine.ledgers.open.get(key) is not ledger:
-            return await self.lines(uid, session_id, after, limit)  # deleted meanwhile, or closed
-        last = line_seq(found.lines[-1]) if found.lines else after
-        lines = found.lines + [one.line for one in pending if one.seq > last]
-        lines = lines[:limit] if limit else lines
-        last = line_seq(lines[-1]) if lines else after
-        breaks = found.breaks + _leapt(leaps, pending, after, last)
-        return found._replace(lines=lines, breaks=breaks)
+            # Deleted meanwhile, or closed.
+            return await self.lines(uid, session_id, after, limit, held_bytes_max)
+        last = found.last_seq(after)
+        behind = [one.line for one in pending if one.seq > last]
+        if limit:
+            del behind[max(0, limit - found.total) :]
+        found = found._replace(lines=found.lines + behind)
+        breaks = found.breaks + _leapt(leaps, pending, after, found.last_seq(after))
+        return found._replace(breaks=breaks)
+
+    async def page(
+        self, uid: int, session_id: str, run: Run, bytes_max: int
+    ) -> tuple[list[bytes], Run | None]:
+        """The first lines of a run that `lines` gave, and the run behind them.
+
+        FormatError, FileNotFoundError where they are not there any more.
+        """
+        return await self.thread.run(partial(self._store.page, uid, session_id, run, bytes_max))
 
     async def last_seq(self, uid: int, session_id: str) -> int:
         """Of its last event, 0 where there is none. Reads one line of the file at most."""
