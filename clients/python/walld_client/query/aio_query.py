@@ -19,7 +19,7 @@ from walld_client.errors import Refused, Unavailable
 from walld_client.limits import BACKOFF_SECONDS_MIN
 from walld_client.link import process
 from walld_client.link.socket_path import check_server
-from walld_client.query.query import unreachable
+from walld_client.query.query import AGAIN_SECONDS_MIN, unreachable
 from walld_client.query.requests import Conversation, Recovering, Stale
 from walld_client.query.sync_tokens import Receipts
 
@@ -101,6 +101,8 @@ class AsyncQuery:
                 try:
                     return await self._answer(loop)
                 except Recovering:  # it has waited for as long as it holds a request back
+                    if loop.time() + AGAIN_SECONDS_MIN > self._deadline:
+                        raise
                     await asyncio.sleep(BACKOFF_SECONDS_MIN)
                 except Stale as error:
                     if again:
@@ -156,7 +158,7 @@ class AsyncQuery:
             except OSError as error:
                 _close(connection)
                 may_pass = self._was_there or isinstance(error, BlockingIOError)
-                if not may_pass or loop.time() + BACKOFF_SECONDS_MIN > self._deadline:
+                if not may_pass or loop.time() + AGAIN_SECONDS_MIN > self._deadline:
                     raise unreachable(path, error) from error
             except BaseException:
                 _close(connection)

@@ -27,8 +27,10 @@ from walld_client.link.socket_path import check_server
 from walld_client.query.requests import Conversation, Late, Recovering, Stale
 from walld_client.query.sync_tokens import Receipts
 
-__all__ = ["Query", "unreachable"]
+__all__ = ["AGAIN_SECONDS_MIN", "Query", "unreachable"]
 
+AGAIN_SECONDS_MIN = 2 * BACKOFF_SECONDS_MIN
+"""A request is asked again while so much is left: the pause before, and as long for its answer."""
 _READ_BYTES = 16 * 1024
 _LONG_READ_BYTES = 256 * 1024
 
@@ -116,7 +118,7 @@ class Query:
                 try:
                     return self._answer(deadline)
                 except Recovering:  # it has waited for as long as it holds a request back
-                    if time.monotonic() + BACKOFF_SECONDS_MIN > deadline:
+                    if time.monotonic() + AGAIN_SECONDS_MIN > deadline:
                         raise
                     time.sleep(BACKOFF_SECONDS_MIN)
                     self._wait_at_most(_left(deadline))
@@ -204,7 +206,8 @@ class Query:
         if not received:
             raise Stale("walld closed the connection before it answered")
         if time.monotonic() > deadline:
-            raise Late(f"no whole answer from walld within {self._patience:.3g} s")
+            late = Late(f"no whole answer from walld within {self._patience:.3g} s")
+            raise self._conversation.said or late
         return received
 
     def _drop(self) -> None:

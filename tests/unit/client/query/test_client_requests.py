@@ -13,6 +13,8 @@ import pytest
 import walld_client
 import walld_client.aio
 from fake_daemon import FakeDaemon, Peer
+from walld_client.limits import BACKOFF_SECONDS_MIN
+from walld_client.query import query
 from walld_client.wire import framing
 from walld_client.wire import messages as wire
 
@@ -212,6 +214,51 @@ def test_who_has_no_time_left_is_told_that_it_is_recovering(
         asker.recover("S")
     assert len(said) == 2
     asker.finish()
+
+
+@pytest.mark.parametrize("colour", ["sync", "aio"])
+def test_who_has_no_time_for_another_answer_asks_no_more(
+    daemon: FakeDaemon, path: str, colour: str
+) -> None:
+    """The pause would fit, and an answer hardly."""
+    daemon.answer = lambda peer, request: peer.say(wire.Error("recovering", "wait", id=request.id))
+    asker = Asker(colour, path, timeout=1.9 * BACKOFF_SECONDS_MIN)
+    with pytest.raises(walld_client.Unavailable):  # on a busy machine: no answer at all in time
+        asker.recover("S")
+    assert len(daemon.requests()) <= 1
+    asker.finish()
+
+
+def test_who_hears_too_late_that_it_recovers_is_told_what_it_heard_before(
+    daemon: FakeDaemon, path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    clock = FakeClock()
+    monkeypatch.setattr(query, "time", clock)
+    asked: list[Any] = []
+
+    def answer(peer: Peer, request: Any) -> None:
+        asked.append(request)
+        clock.now += 6.0
+        peer.say(wire.Error("recovering", "wait", id=request.id))
+
+    daemon.answer = answer
+    asker = Asker("sync", path, timeout=10.0)
+    with pytest.raises(walld_client.Unavailable, match="cannot know now: wait"):
+        asker.recover("S")
+    assert len(asked) == 2
+    asker.finish()
+
+
+class FakeClock:
+    """The module `time` of a query connection, moved by a test."""
+
+    now = 100.0
+
+    def monotonic(self) -> float:
+        return self.now
+
+    def sleep(self, seconds: float) -> None:
+        self.now += seconds
 
 
 def test_a_closing_error_cannot_know(daemon: FakeDaemon, asker: Asker) -> None:
