@@ -166,3 +166,13 @@ def drained(manager):
         while True:
             said += manager.recv(4096).decode() + "\n"
     return said
+
+
+@pytest.mark.parametrize(
+    ("unit", "data"),
+    [("walld.service", "/var/lib/walld"), ("user/walld.service", "%h/.local/state/walld")],
+)
+def test_a_unit_waits_for_the_mount_that_its_data_is_on(unit, data):
+    """Or a start would find the empty directory beneath it."""
+    lines = (UNITS / unit).read_text().split("[Service]")[0].splitlines()
+    assert f"RequiresMountsFor={data}" in lines
