@@ -278,7 +278,7 @@ def test_on_each_backend(place: Place, backend: str) -> None:
     assert pid is not None
     os.kill(pid, signal.SIGTERM)
     until(lambda: not place.owner(), "its end")
-    assert "SIGTERM: stopping" in place.log
+    until(lambda: "SIGTERM: stopping" in place.log, "its line")
 
 
 def test_another_agent_that_is_connected_keeps_the_daemon(place: Place, tmp_path: Path) -> None:
