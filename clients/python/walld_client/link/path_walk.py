@@ -18,7 +18,7 @@ __all__ = ["OTHERS_WRITE", "UNMAPPED_UID", "Step", "has_all_uids", "is_unmapped"
 OTHERS_WRITE: Final = stat.S_IWGRP | stat.S_IWOTH
 UNMAPPED_UID: Final = 65534
 """What the kernel shows for a uid that this user namespace does not map; else it is nobody."""
-_ALL_UIDS: Final = ["0", "0", str(2**32 - 1)]
+_ALL_UIDS: Final = b"0 0 %d" % (2**32 - 1)
 """uid_map where there is no user namespace but the first."""
 _LINKS_MAX: Final = 40
 
@@ -64,8 +64,8 @@ def walk(path: str) -> Iterator[Step]:
 def has_all_uids() -> bool:
     """No user namespace hides a uid from this process."""
     try:
-        with open("/proc/self/uid_map", encoding="ascii") as file:
-            return file.read().split() == _ALL_UIDS
+        with open("/proc/self/uid_map", "rb") as file:  # a codec may be out of reach behind setuid
+            return b" ".join(file.read().split()) == _ALL_UIDS
     except OSError:
         return False
 
