@@ -249,6 +249,22 @@ def test_who_hears_too_late_that_it_recovers_is_told_what_it_heard_before(
     asker.finish()
 
 
+def test_an_error_behind_chunks_ends_the_answer_and_its_chunks_are_void(
+    daemon: FakeDaemon, asker: Asker
+) -> None:
+    """A long answer is made while it is sent: its session may be deleted meanwhile."""
+
+    def fail(peer: Peer, request: Any) -> None:
+        peer.say(wire.Answer(request.id, b"\x92the beginning", False))
+        peer.say(wire.Error("behind", "ask again", id=request.id))
+
+    daemon.answer = fail
+    with pytest.raises(walld_client.Unavailable, match="cannot know now: ask again"):
+        asker.recover("S")
+    daemon.answer = lambda peer, request: peer.say(wire.Answer(request.id, b"\x90", True))
+    assert asker.recover("S") is None
+
+
 class FakeClock:
     """The module `time` of a query connection, moved by a test."""
 
