@@ -187,7 +187,7 @@ class Sessions:
         if ledger is not None and ledger.state is not None:
             until = ledger.state.last_seq if fear is None else fear.first_seq - 1
         read = partial(self._files.read, uid, session_id, after, limit, pending, until, fear)
-        found = await self.thread.run(lambda: read(held_bytes_max))
+        found = await self.thread.run(partial(read, held_bytes_max))
         if ledger is not None and self._engine.ledgers.open.get(key) is not ledger:
             # Deleted meanwhile, or closed.
             return await self.lines(uid, session_id, after, limit, held_bytes_max)
