@@ -63,6 +63,7 @@ from walld.daemon.transport.listener import SocketFile, make_folder
 from walld.daemon.transport.liveness import Processes
 from walld.daemon.transport.socket_reader import Intake
 from walld.disk.fenced import OwnedDisk
+from walld.disk.folded import FoldedDisk
 from walld.disk.real import RealDisk
 from walld.disk.reserve import Reserve
 from walld.disk.retrying import PatientDisk, patiently
@@ -74,6 +75,7 @@ from walld.ledger.snapshot import SnapshotStore
 from walld.ledger.store import LedgerStore
 from walld.partials.store import PartialStore
 from walld.recovery.directory_lock import own
+from walld.recovery.name_forms import settle_names
 from walld.recovery.startup_recovery import Mended, mend
 from walld.wal.segment_files import SegmentFiles
 
@@ -83,6 +85,7 @@ if TYPE_CHECKING:
     from anyio.abc import TaskGroup
 
     from walld.daemon.settings import Settings
+    from walld.disk.base import Disk
     from walld.disk.lock import Owner
     from walld.engine.peer import Connection, Process
     from walld.wal.records import Owner as StreamOwner
@@ -114,7 +117,10 @@ class Daemon:
         )
         engine.log_uuid, engine.epoch = owner.log_uuid, owner.epoch
         self.notifier = notifier
-        self._disk = disk = OwnedDisk(bare, owner.is_owner)
+        self._disk: Disk = OwnedDisk(bare, owner.is_owner)
+        if owner.is_folded:
+            self._disk = FoldedDisk(self._disk, is_folded=owner.is_case_blind)
+        disk = self._disk
         store = PartialStore(disk)
         self._files = files = SegmentFiles(disk, owner.log_uuid)
         self._worker = worker = make_worker()
@@ -252,6 +258,8 @@ class Daemon:
         """Read the log, restore, open a new segment, let agents in."""
         begun = time.perf_counter()
         owner = self.owner
+        if isinstance(self._disk, FoldedDisk):
+            await self._worker.run(partial(settle_names, self._disk, owner))
         disk = PatientDisk(self._disk)
         store = PartialStore(disk)
         job = partial(mend, disk, store, owner.log_uuid, owner.epoch, owner.told)

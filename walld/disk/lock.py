@@ -24,6 +24,7 @@ import stat
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 
+from walld.disk.folded import looks_at_case
 from walld.disk.lock_record import (
     EPOCH_MAX,
     LOCK_BYTES,
@@ -201,6 +202,7 @@ class Owner(Marks):
         known: Sequence[bytes] = (),
         lost: Callable[[], None] = lambda: None,
         was_here: bool = False,
+        has_folded: Callable[[], bool] = lambda: False,
         writing: AbstractContextManager[object] | None = None,
     ) -> None:
         """Take the directory. `log_uuid` names the log where LOCK does not, or `is_new` says so.
@@ -209,8 +211,9 @@ class Owner(Marks):
         highest the log itself tells of. LOCK is written in place (it is flocked), so power lost at
         its making can leave anything in it; what it cannot say the segments do. lost: called where
         those are of another log, before nothing names the one that LOCK did any more. was_here: a
-        log may have been, so that a LOCK which is not whole counts as one that told of it. writing:
-        a lock, for whoever has several threads that look.
+        log may have been, so that a LOCK which is not whole counts as one that told of it.
+        has_folded: folded names are there; asked where no LOCK says whether. writing: a lock, for
+        whoever has several threads that look.
         Raises DirectoryTaken, FormatError, OSError.
         """
         self.path = os.path.join(root, LOCK_NAME)
@@ -223,7 +226,10 @@ class Owner(Marks):
             if not stat.S_ISREG(os.fstat(self._fd).st_mode):
                 raise FormatError(f"{self.path}: is no regular file: remove it")
             raw = patiently(lambda: os.pread(self._fd, LOCK_BYTES, 0))
-            told = parse_lock(raw, self.path) or LockRecord(0, log_uuid)
+            found = parse_lock(raw, self.path)
+            told = found or LockRecord(0, log_uuid, is_folded=has_folded())
+            self.is_case_blind = not patiently(lambda: looks_at_case(root, LOCK_NAME))
+            """The disk finds a name by other letters, too: by those of LOCK, which is there."""
             self.trouble = trouble_of(raw) if raw else None  # it was never written
             if was_here and (self.trouble is not None or not raw):
                 told = told._replace(had_log=True)
@@ -236,6 +242,9 @@ class Owner(Marks):
             self.told = told
             """As LOCK was when the directory was taken; but no batch of another log."""
             own = told._replace(epoch=epoch, log_uuid=log_uuid if is_other else told.log_uuid)
+            own = own._replace(is_folded=told.is_folded or self.is_case_blind)
+            self.is_folded = own.is_folded
+            """LOCK says that folded names may be there."""
             super().__init__(own)
             record = lock_record(own)
             self._own = record[:WRITTEN_AT]
@@ -250,6 +259,20 @@ class Owner(Marks):
             if isinstance(error, OSError) and error.filename is None:
                 error.filename = self.path  # a call on a descriptor does not say of what
             raise
+
+    def says_unfolded(self) -> None:
+        """No folded name is there any more, durably, nor will one be: any version may have it.
+
+        For a start, on a disk that looks at case.
+        """
+        assert self.is_folded, self.path
+        assert not self.is_case_blind, self.path
+        if not self.is_owner():
+            return
+        with self._writing:
+            own = lock_record(LockRecord(self.epoch, self.log_uuid))[:WRITTEN_AT]
+            self._write(own + self._lines_there)
+            self._own, self.is_folded = own, False
 
     def _write(self, record: bytes) -> None:
         _write_whole(self._fd, record, 0)

@@ -37,7 +37,7 @@ EPOCH_MAX = 1 << 27
 """No owner got there, nor did a segment: what says so is damaged, and the rest tells how far they
 did. From there on no epoch would have stream numbers of its own."""
 _LOCK = re.compile(
-    rb"walld 1\nepoch ([0-9]{1,20})\nlog ([0-9a-f]{32})\n"
+    rb"walld ([12])\nepoch ([0-9]{1,20})\nlog ([0-9a-f]{32})\n"
     rb"(written\n(?:synced ([0-9]{20}) (?:first ([0-9]{20}) )?([0-9a-f]{8})\n)?(directories\n)?)?"
 )
 _HEAD = re.compile(rb"walld [0-9]+\nepoch ([0-9]{1,20})\nlog [0-9a-f]{32}\n")
@@ -53,6 +53,7 @@ class LockRecord(NamedTuple):
     there until a segment begins behind it.
     had_dirs: partials/ and sessions/ were there, durably. Every start makes both, and no daemon
     removes them; an older walld made sessions/ when it had one, and does not say so.
+    is_folded: names may be folded (`folded.py`): version 2, which earlier builds refuse.
     """
 
     epoch: int
@@ -61,11 +62,13 @@ class LockRecord(NamedTuple):
     synced_no: int = 0
     first_no: int = 0
     had_dirs: bool = False
+    is_folded: bool = False
 
 
 def lock_record(told: LockRecord) -> bytes:
     """What stands in LOCK (FORMAT.md)."""
-    fixed = f"walld 1\nepoch {told.epoch:020}\nlog {told.log_uuid.hex()}\n".encode()
+    version = 2 if told.is_folded else 1
+    fixed = f"walld {version}\nepoch {told.epoch:020}\nlog {told.log_uuid.hex()}\n".encode()
     assert len(fixed) == WRITTEN_AT, fixed
     lines = "written\n" if told.had_log else ""
     if told.had_log and (told.synced_no or told.first_no):
@@ -94,8 +97,9 @@ def parse_lock(raw: bytes, path: str) -> LockRecord | None:
         told = _told(found)
         return told if _verifies(told, found) else told._replace(synced_no=0, first_no=0)
     version = re.match(rb"walld ([0-9]+)\n", raw)
-    if version is not None and version[1] != b"1":
-        text = f"a LOCK of version {int(version[1])}, this walld reads 1: run the one that wrote it"
+    if version is not None and version[1] not in (b"1", b"2"):
+        text = f"a LOCK of version {int(version[1])}, this walld reads 1 and 2: run the one that "
+        text += "wrote it"
         raise FormatError(f"{path}: {text}, or remove LOCK where none did")
     return None
 
@@ -116,19 +120,20 @@ def trouble_of(raw: bytes) -> str | None:
         return "no whole record stands in LOCK: power was lost at its making, or damage"
     end = _LOCK_BYTES_MIN if found.end() <= _LOCK_BYTES_MIN else LOCK_BYTES
     is_whole = len(raw) in (_LOCK_BYTES_MIN, LOCK_BYTES) and not raw[found.end() : end].strip(b" ")
-    if is_whole and (found[6] is None or _verifies(_told(found), found)):
+    if is_whole and (found[7] is None or _verifies(_told(found), found)):
         return None
     return "what LOCK says of the log does not verify: damage, or power was lost at its writing"
 
 
 def _told(found: re.Match[bytes]) -> LockRecord:
-    log_uuid, numbers = bytes.fromhex(found[2].decode()), (int(found[4] or 0), int(found[5] or 0))
-    return LockRecord(int(found[1]), log_uuid, found[3] is not None, *numbers, found[7] is not None)
+    log_uuid, numbers = bytes.fromhex(found[3].decode()), (int(found[5] or 0), int(found[6] or 0))
+    had_log, had_dirs = found[4] is not None, found[8] is not None
+    return LockRecord(int(found[2]), log_uuid, had_log, *numbers, had_dirs, found[1] == b"2")
 
 
 def _verifies(told: LockRecord, found: re.Match[bytes]) -> bool:
-    crc = _crc(told, is_older=found[5] is None)
-    return found[6] is not None and int(found[6], 16) == crc
+    crc = _crc(told, is_older=found[6] is None)
+    return found[7] is not None and int(found[7], 16) == crc
 
 
 def believes_segments(told: bytes, known: Sequence[bytes]) -> bool:

@@ -13,6 +13,7 @@ from threading import Lock
 from typing import TYPE_CHECKING
 
 from walld.disk.base import NO_ROOM
+from walld.disk.folded import strays_of
 from walld.disk.lock import Owner
 from walld.disk.lock_record import EPOCH_MAX
 from walld.disk.reserve import Reserve
@@ -69,6 +70,7 @@ def own(data: str, disk: Disk) -> Owner:
         known=known,
         lost=lost,
         was_here=was_here,
+        has_folded=lambda: bool(strays_of(disk, is_folded=False)),
         writing=Lock(),
     )
     if owner.trouble is not None or (ids and owner.told.log_uuid != owner.log_uuid):

@@ -16,6 +16,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Literal
 
 from walld.cli.progress import Progress
+from walld.disk.folded import FoldedDisk, looks_at_case, strays_of
 from walld.disk.lock_record import (
     LOCK_BYTES,
     LOCK_NAME,
@@ -61,6 +62,7 @@ __all__ = [
     "first_no",
     "join_parts",
     "log_of",
+    "named",
     "partials",
     "scan",
     "told_first",
@@ -173,6 +175,19 @@ def log_of(disk: Disk) -> Lock:
     else:
         says.trouble += "; where that is the right one remove LOCK"
     return says
+
+
+def named(disk: Disk) -> Disk:
+    """The disk, its names unfolded where some may not be: LOCK says so, or is not whole."""
+    try:
+        found = parse_lock(_raw_lock(disk), LOCK_NAME)
+    except (OSError, FormatError):
+        found = None
+    if found is not None and not found.is_folded:
+        return disk
+    is_folded = not looks_at_case(disk.root, LOCK_NAME)
+    strays = strays_of(disk, is_folded=is_folded)
+    return FoldedDisk(disk, is_folded=is_folded, strays=strays) if is_folded or strays else disk
 
 
 def first_no(disk: Disk, log_uuid: bytes | None) -> int:

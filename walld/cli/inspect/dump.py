@@ -17,6 +17,7 @@ import msgspec
 from walld_client.wire import messages as wire
 
 from walld.cli.exit_codes import CANNOT, DONE, complain
+from walld.cli.inspect import directory_scan
 from walld.daemon.settings import load
 from walld.disk.base import Disk
 from walld.disk.real import RealDisk
@@ -83,7 +84,7 @@ def _rows(options: argparse.Namespace) -> Iterator[Row]:
     data = load({"data": options.data}, os.environ, os.geteuid()).data
     with RealDisk(data, read_only=True) as disk:
         yield {"what": "directory", "depth": 0, "path": data}
-        yield from _directory(PatientDisk(disk), named)
+        yield from _directory(PatientDisk(directory_scan.named(disk)), named)
 
 
 def _directory(disk: Disk, named: _Named) -> Iterator[Row]:

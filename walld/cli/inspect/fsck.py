@@ -124,7 +124,7 @@ class Report:
 def run(options: argparse.Namespace) -> int:
     """Exit 0, 1 or 2."""
     with RealDisk(options.directory, read_only=True) as disk:
-        report = inspect(PatientDisk(disk), options.directory)
+        report = inspect(PatientDisk(directory_scan.named(disk)), options.directory)
     if options.json:
         print(as_json(asdict(report)))
     else:

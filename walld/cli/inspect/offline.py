@@ -21,7 +21,13 @@ from dataclasses import dataclass, field
 
 from walld_client.wire import messages as wire
 
-from walld.cli.inspect.directory_scan import check_directory, done_with, log_of, told_first
+from walld.cli.inspect.directory_scan import (
+    check_directory,
+    done_with,
+    log_of,
+    named,
+    told_first,
+)
 from walld.daemon.transport import credentials
 from walld.disk.base import Disk
 from walld.disk.real import RealDisk
@@ -91,7 +97,7 @@ class _Stream:
 def find(data: str) -> Found:
     """All replies of all users in the data directory. OSError where it cannot be read at all."""
     with RealDisk(data, read_only=True) as real:
-        disk = PatientDisk(real)
+        disk = PatientDisk(named(real))
         check_directory(disk)
         for _ in range(READ_TRIES):
             before = list_segments(disk)

@@ -33,6 +33,7 @@ from walld.cli.progress import Progress
 from walld.cli.show import as_json
 from walld.daemon.transport import credentials
 from walld.disk.base import Disk
+from walld.disk.folded import FoldedDisk, looks_at_case
 from walld.disk.real import RealDisk
 from walld.disk.retrying import PatientDisk
 from walld.errors import ConfigError, FormatError, WalldError
@@ -67,7 +68,7 @@ PROGRESS_REPLIES_MIN = 100
 def run(options: argparse.Namespace) -> int:
     """Exit 0, 1 or 2."""
     with RealDisk(options.directory, read_only=True) as real:
-        disk = PatientDisk(real)
+        disk = PatientDisk(directory_scan.named(real))
         directory_scan.check_directory(disk)
         _check_target(options.directory, options.to)
         before = _segments(disk)
@@ -75,7 +76,10 @@ def run(options: argparse.Namespace) -> int:
         with RealDisk(options.to) as target:
             account = Account(options.directory, options.to)
             try:
-                _Salvage(disk, target, account).run(report, before)
+                target.replace(AWAY, _UNFINISHED)  # a start puts it into quarantine/ itself
+                is_folded = not looks_at_case(options.to, AWAY)
+                folded = FoldedDisk(target, is_folded=True) if is_folded else target
+                _Salvage(disk, folded, account).run(report, before)
             except OSError as error:
                 if not os.listdir(options.to):
                     raise
@@ -139,9 +143,8 @@ class _Salvage:
 
     def run(self, report: fsck.Report, before: set[tuple[str, int]]) -> None:
         """Take everything, then say what of the report is still missing. before: the segments when
-        the first look was taken.
+        the first look was taken. AWAY is there.
         """
-        self._target.replace(AWAY, _UNFINISHED)  # a start puts it into quarantine/ itself
         self._target.make_dir(QUARANTINE_DIR)
         self._target.rename(AWAY, NOTE)
         self._target.sync_dir(QUARANTINE_DIR)

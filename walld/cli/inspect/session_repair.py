@@ -34,7 +34,7 @@ def run(options: argparse.Namespace) -> int:
     with RealDisk(options.data, read_only=True) as disk:
         directory_scan.check_directory(disk)
     with holding(options.data), RealDisk(options.data) as disk:
-        return _repaired(disk, uid, options)
+        return _repaired(directory_scan.named(disk), uid, options)
 
 
 def _repaired(disk: Disk, uid: int, options: argparse.Namespace) -> int:

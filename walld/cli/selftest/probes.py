@@ -14,6 +14,7 @@ import time
 from typing import NamedTuple
 
 from walld import limits
+from walld.disk.folded import looks_at_case
 from walld.disk.lock import Owner
 from walld.disk.lock_record import LOCK_NAME
 from walld.disk.real import RealDisk
@@ -27,6 +28,7 @@ __all__ = [
     "failed",
     "latency",
     "lock",
+    "names",
     "owned",
     "read_cached",
     "rename",
@@ -119,6 +121,20 @@ def rename(disk: RealDisk) -> Probe:
     if seen != (b"old", b"new one"):
         return Probe(name, False, f"a rename mixed the old file and the new one: {seen}")
     return Probe(name, True, "a file is replaced as a whole")
+
+
+def names(disk: RealDisk) -> Probe:
+    """Whether it looks at case: walld runs on both, and says which."""
+    name = "names"
+    try:
+        disk.create("named").close()
+        is_case_seen = looks_at_case(disk.root, "named")
+    except OSError as error:
+        return failed(name, error, "a name cannot be looked up: ")
+    if is_case_seen:
+        return Probe(name, True, "the disk looks at case: Chat-1 is not chat-1")
+    said = "the disk does not look at case: a capital in a file name is written as @ and its small"
+    return Probe(name, True, f"{said} letter; earlier builds refuse it")
 
 
 def lock(root: str) -> Probe:

@@ -37,6 +37,7 @@ PROBES: dict[str, Callable[[RealDisk], Probe]] = {
     "space": probes.space,
     "directory sync": probes.directory_sync,
     "rename": probes.rename,
+    "names": probes.names,
     "read without waiting": probes.read_cached,
     "lock": lambda disk: probes.lock(disk.root),
 }

@@ -8,7 +8,8 @@
  * The proof of "no": nobody listens, LOCK verifies, the WAL holds nothing but segment headers of the
  * log that LOCK names, one of which stands behind the batch that LOCK calls synced and none behind the
  * first that must be there, partials/ was not taken away and holds none, and quarantine/ holds nothing
- * that may have been of a reply. They are read in this order: a partial is synced before its segment goes,
+ * that may have been of a reply. Of one session: its names are looked for in both forms, that of a disk
+ * which does not look at case too. They are read in this order: a partial is synced before its segment goes,
  * so bytes that leave the WAL between two reads are seen in the second. A link in the place of a directory
  * is not followed: what belongs there may be anywhere.
  */
@@ -30,7 +31,7 @@ const BATCH_NO_MAX = (1n << 40n) - 1n;
 const LOCK_BYTES_OLD = 128;
 const LOCK_BYTES = 160;
 const LOCK =
-  /^walld 1\nepoch ([0-9]{1,20})\nlog ([0-9a-f]{32})\n(?:written\n(?:synced ([0-9]{20}) (?:first ([0-9]{20}) )?([0-9a-f]{8})\n)?(directories\n)?)? *$/;
+  /^walld ([12])\nepoch ([0-9]{1,20})\nlog ([0-9a-f]{32})\n(?:written\n(?:synced ([0-9]{20}) (?:first ([0-9]{20}) )?([0-9a-f]{8})\n)?(directories\n)?)? *$/;
 /** Names in quarantine/: what is kept of a session's file, that all of them are gone, what was never finished, notes. */
 const NO_REPLY = /^sessions(\+|$)|^\.|\.note$/;
 const SAFE = /^[A-Za-z0-9_-][A-Za-z0-9._-]{0,95}$/;
@@ -50,6 +51,8 @@ interface Lock {
   firstNo: bigint;
   /** `partials/` was there. */
   hadDirs: boolean;
+  /** A disk that does not look at case has the directory, or had it. */
+  isFolded: boolean;
 }
 
 /** Is something kept of this session, or (null) of any session of `uid`? null: cannot know. */
@@ -58,7 +61,8 @@ export function isKept(folder: string, uid: number, sessionId: string | null): b
   try {
     const lock = lockOf(join(folder, "LOCK"));
     const isEmpty = lock !== null && walIsEmpty(join(folder, "wal"), lock);
-    if (holdsSomething(folder, sessionId === null ? own : [...own, pathName(sessionId)])) return true;
+    const isThere = holdsOf(folder, own, sessionId === null ? null : pathName(sessionId), lock);
+    if (isThere !== false) return isThere;
     if (lock?.hadDirs && !existsSync(join(folder, "partials"))) return null;
     return isEmpty && !tellsOfDamage(join(folder, "quarantine")) ? false : null;
   } catch {
@@ -72,22 +76,40 @@ export function pathName(id: string): string {
   return `h~${createHash("sha256").update(id, "utf8").digest("hex").slice(0, 40)}`;
 }
 
+/** The same name on a disk that does not look at case: `Chat-1` is `@chat-1` there. */
+export function foldedName(name: string): string {
+  return name.replace(/[A-Z]/g, (capital) => `@${capital.toLowerCase()}`);
+}
+
+/** What `isKept` says of partials alone. */
+function holdsOf(folder: string, own: string[], session: string | null, lock: Lock | null): boolean | null {
+  if (session === null) return holdsSomething(folder, own);
+  const forms = [session, foldedName(session)];
+  if (!lock?.isFolded) return forms.some((name) => holdsSomething(folder, [...own, name]));
+  // By the names that are listed: asked for one, a disk that does not look at case gives another session's.
+  const listed = holdsSomething(folder, own) ? names(join(folder, ...own)) : [];
+  if (forms.some((name) => listed.includes(name) && holdsSomething(folder, [...own, name]))) return true;
+  // A start that was killed had not renamed it yet: a build that did not know such disks may have put replies of both there.
+  const isOther = (name: string) => name !== session && name !== name.toLowerCase() && name.toLowerCase() === session.toLowerCase();
+  return listed.some(isOther) ? null : false;
+}
+
 /** What LOCK says; null where that does not verify, so that it may have named any batch. */
 function lockOf(path: string): Lock | null {
   const raw = contents(path)?.subarray(0, LOCK_BYTES);
-  if (raw === undefined) return { logUuid: null, syncedNo: 0n, firstNo: 0n, hadDirs: false };
+  if (raw === undefined) return { logUuid: null, syncedNo: 0n, firstNo: 0n, hadDirs: false, isFolded: false };
   const text = raw.toString("latin1");
   const found = LOCK.exec(text) ?? LOCK.exec(text.slice(0, LOCK_BYTES_OLD));
   if (found === null || ![LOCK_BYTES_OLD, LOCK_BYTES].includes(raw.length)) return null;
-  const [, epoch, log, synced, first, crc, directories] = found;
-  const hadDirs = directories !== undefined;
-  if (crc === undefined) return { logUuid: log!, syncedNo: 0n, firstNo: 0n, hadDirs };
+  const [, version, epoch, log, synced, first, crc, directories] = found;
+  const told = { hadDirs: directories !== undefined, isFolded: version === "2" };
+  if (crc === undefined) return { logUuid: log!, syncedNo: 0n, firstNo: 0n, ...told };
   const named = Buffer.concat([
     Buffer.from(log!, "hex"),
     Buffer.from((first === undefined ? "" : epoch!.padStart(20, "0")) + synced! + (first ?? ""), "latin1"),
   ]);
   if (Number.parseInt(crc, 16) !== crc32(named)) return null;
-  return { logUuid: log!, syncedNo: BigInt(synced!), firstNo: BigInt(first ?? 0), hadDirs };
+  return { logUuid: log!, syncedNo: BigInt(synced!), firstNo: BigInt(first ?? 0), ...told };
 }
 
 /**

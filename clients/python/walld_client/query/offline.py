@@ -6,9 +6,10 @@ writing.
 The proof of "no": nobody listens, LOCK verifies, the WAL holds nothing but segment headers of the
 log that LOCK names, one of which stands behind the batch that LOCK calls synced and none behind the
 first that must be there, partials/ was not taken away and holds none, and quarantine/ holds nothing
-that may have been of a reply. They are looked at in this order: a partial is synced before its
-segment goes, so bytes that leave the WAL between two looks are seen in the second. A link in the
-place of a directory is not followed: what belongs there may be anywhere.
+that may have been of a reply. A session's name is looked for in both forms, that of a disk which
+does not look at case too. They are looked at in this order: a partial is synced before its segment
+goes, so bytes that leave the WAL between two looks are seen in the second. A link in the place of a
+directory is not followed: what belongs there may be anywhere.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import NamedTuple
 
-from walld_client.paths import path_name
+from walld_client.paths import folded_name, path_name
 
 __all__ = ["has_any", "has_partial", "nobody_listens"]
 
@@ -38,7 +39,7 @@ _LOCK_BYTES = 160
 _LOCK_BYTES_OLD = 128
 """Of an older version; behind those may stand some of a later record."""
 _LOCK = re.compile(
-    rb"walld 1\nepoch ([0-9]{1,20})\nlog ([0-9a-f]{32})\n"
+    rb"walld ([12])\nepoch ([0-9]{1,20})\nlog ([0-9a-f]{32})\n"
     rb"(?:written\n(?:synced ([0-9]{20}) (?:first ([0-9]{20}) )?([0-9a-f]{8})\n)?"
     rb"(directories\n)?)? *$"
 )
@@ -50,13 +51,15 @@ _NOBODY = (errno.ENOENT, errno.ECONNREFUSED)
 
 class _Lock(NamedTuple):
     """log_uuid: None where there is no LOCK. synced_no: 0 where it names no batch; first_no: 0
-    where it does not say which is the first that must be there. had_dirs: partials/ was.
+    where it does not say which is the first that must be there. had_dirs: partials/ was. is_folded:
+    a disk that does not look at case has the directory, or had it.
     """
 
     log_uuid: bytes | None = None
     synced_no: int = 0
     first_no: int = 0
     had_dirs: bool = False
+    is_folded: bool = False
 
 
 def nobody_listens(error: BaseException | None) -> bool:
@@ -66,22 +69,30 @@ def nobody_listens(error: BaseException | None) -> bool:
 
 def has_partial(folder: str, uid: int, session_id: str) -> bool | None:
     """Is something kept of this session? None: cannot know."""
-    return _answer(folder, "partials", str(uid), path_name(session_id))
+    return _answer(folder, uid, path_name(session_id))
 
 
 def has_any(folder: str, uid: int) -> bool | None:
     """Is something kept of any session of `uid`? None: cannot know."""
-    return _answer(folder, "partials", str(uid))
+    return _answer(folder, uid, None)
 
 
-def _answer(folder: str, *partials: str) -> bool | None:
+def _answer(folder: str, uid: int, session: str | None) -> bool | None:
     try:
         lock = _lock(os.path.join(folder, "LOCK"))
         is_empty = lock is not None and _wal_is_empty(os.path.join(folder, "wal"), lock)
-        if _holds_something(folder, *partials):
-            return True
+        own = "partials", str(uid)
+        if session is None:
+            is_kept: bool | None = _holds_something(folder, *own)
+        elif lock is None or not lock.is_folded:
+            names = {session, folded_name(session)}
+            is_kept = any(_holds_something(folder, *own, name) for name in names)
+        else:
+            is_kept = _is_listed(folder, *own, session=session)
+        if is_kept is not False:
+            return is_kept
         if lock is not None and lock.had_dirs:
-            is_empty &= os.path.lexists(os.path.join(folder, partials[0]))
+            is_empty &= os.path.lexists(os.path.join(folder, own[0]))
         is_empty &= not _tells_of_damage(os.path.join(folder, "quarantine"))
     except OSError:
         return None
@@ -97,16 +108,17 @@ def _lock(path: str) -> _Lock | None:
     found = _LOCK.match(raw) or _LOCK.match(raw[:_LOCK_BYTES_OLD])
     if not found or len(raw) not in (_LOCK_BYTES_OLD, _LOCK_BYTES):
         return None
-    epoch, log, synced, first, crc, directories = found.groups()
+    version, epoch, log, synced, first, crc, directories = found.groups()
     log_uuid = bytes.fromhex(log.decode())
+    told = _Lock(log_uuid, had_dirs=directories is not None, is_folded=version == b"2")
     if crc is None:
-        return _Lock(log_uuid, had_dirs=directories is not None)
+        return told
     seed = zlib.crc32(log_uuid)
     if first is not None:
         seed = zlib.crc32(epoch.rjust(20, b"0"), seed)
     if int(crc, 16) != zlib.crc32(synced + (first or b""), seed):
         return None
-    return _Lock(log_uuid, int(synced), int(first or 0), directories is not None)
+    return told._replace(synced_no=int(synced), first_no=int(first or 0))
 
 
 def _wal_is_empty(wal: str, lock: _Lock) -> bool:
@@ -187,6 +199,22 @@ def _holds_something(folder: str, *names: str) -> bool:
     except FileNotFoundError:
         return False
     return is_held
+
+
+def _is_listed(folder: str, *own: str, session: str) -> bool | None:
+    """Its directory holds something. By the names that are listed: asked for one, a disk that does
+    not look at case gives another session's. None: a start that was killed had not renamed one yet
+    in which a build that did not know such disks may have put replies of both.
+    """
+    if not _holds_something(folder, *own):
+        return False
+    with _directory(os.path.join(folder, *own)) as fd:
+        names = os.listdir(fd)
+    near = [name for name in names if name.lower() == session.lower()]
+    forms = {session, folded_name(session)}.intersection(names)
+    if any(_holds_something(folder, *own, name) for name in forms):
+        return True
+    return None if any(name != name.lower() and name != session for name in near) else False
 
 
 def _tells_of_damage(quarantine: str) -> bool:
