@@ -27,7 +27,7 @@ Case = dict[str, Any]
 
 def directories() -> list[Case]:
     """The vectors of `directories.json`."""
-    return [*_locks(), *_damaged_locks(), *_planted()]
+    return [*_locks(), *_damaged_locks(), *_planted(), *_folded()]
 
 
 def _case(name: str, why: str, lock: bytes | None, *paths: str, kept: bool | None = None) -> Case:
@@ -92,3 +92,14 @@ def _planted() -> Iterator[Case]:
         header = pack_segment_header(SegmentHeader(LOG, segment_id, before_no, 5))
         case["files"][f"wal/{segment_id:020d}.wal"] = header.hex()
         yield case
+
+
+def _folded() -> Iterator[Case]:
+    """Names of a disk that does not look at case, there and on another one."""
+    folded = lock_record(WITH_DIRS._replace(is_folded=True))
+    plain, small = "partials/0/S/r", "partials/0/@s/r"
+    yield _case("folded_none", "LOCK of version 2", folded, THERE, kept=False)
+    yield _case("folded", "S is @s there", folded, small, kept=True)
+    yield _case("folded_not_yet", "a start was killed", folded, plain, kept=True)
+    yield _case("folded_without_lock", "it says nothing", None, small, kept=True)
+    yield _case("folded_in_another", "both forms, always", lock_record(WITH_DIRS), small, kept=True)

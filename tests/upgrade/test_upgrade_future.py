@@ -36,7 +36,7 @@ def filled(new: Build, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def later_lock(data: Path) -> None:
     lock = data / "LOCK"
-    lock.write_bytes(lock.read_bytes().replace(b"walld 1\n", b"walld 2\n"))
+    lock.write_bytes(lock.read_bytes().replace(b"walld 1\n", b"walld 3\n"))
 
 
 def later_segment(data: Path) -> None:
@@ -87,7 +87,7 @@ def contents(data: Path) -> dict[str, bytes]:
 @pytest.mark.parametrize(
     ("change", "says"),
     [
-        (later_lock, r"LOCK: a LOCK of version 2, this walld reads 1: run the one that wrote it"),
+        (later_lock, r"LOCK: a LOCK of version 3, this walld reads 1 and 2: run the one that"),
         (later_segment, r"wal/\d{20}\.wal: a segment of version 2, this walld reads 1: run the"),
     ],
 )

@@ -87,6 +87,7 @@ def test_every_class_has_a_verdict_and_a_reason(
         "space",
         "directory sync",
         "rename",
+        "names",
         "read without waiting",
         "lock",
     }

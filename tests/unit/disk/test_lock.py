@@ -183,9 +183,9 @@ def test_a_lock_that_power_loss_spoilt_is_made_anew_from_what_the_log_says(
 
 
 def test_a_lock_of_another_version_is_kept_and_said(tmp_path: Path) -> None:
-    raw = b"walld 2\nepoch 1\nlog " + UUID.hex().encode() + b"\n"
+    raw = b"walld 3\nepoch 1\nlog " + UUID.hex().encode() + b"\n"
     (tmp_path / LOCK_NAME).write_bytes(raw)
-    with pytest.raises(FormatError, match="version 2, this walld reads 1"):
+    with pytest.raises(FormatError, match="version 3, this walld reads 1 and 2"):
         Owner(str(tmp_path), UUID)
     assert (tmp_path / LOCK_NAME).read_bytes() == raw
 
