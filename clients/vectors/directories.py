@@ -2,7 +2,8 @@
 
 Owns: the cases. Each is made of one log whose newest segment begins behind batch 7, with what
 `files` and `removed` change of it. `kept` is the answer for user 0 and session `S`: true, false,
-or null where it cannot be known.
+or null where it cannot be known. It is that for all sessions of user 0, too, but where `of` has
+other sessions with their answers.
 """
 
 from __future__ import annotations
@@ -103,3 +104,13 @@ def _folded() -> Iterator[Case]:
     yield _case("folded_not_yet", "a start was killed", folded, plain, kept=True)
     yield _case("folded_without_lock", "it says nothing", None, small, kept=True)
     yield _case("folded_in_another", "both forms, always", lock_record(WITH_DIRS), small, kept=True)
+    case = _case(
+        "folded_others", "names as they are listed", folded, "partials/0/s/r", small, kept=True
+    )
+    yield case | {"of": {"s": True, "SS": False}}
+    case = _case(
+        "folded_not_this_one", "s is another session", folded, "partials/0/s/r", kept=False
+    )
+    yield case | {"of": {"s": True}}
+    case = _case("folded_not_yet_mixed", "an earlier build mixed them", folded, plain, kept=True)
+    yield case | {"of": {"s": None, "other": False}}

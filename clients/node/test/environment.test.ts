@@ -144,16 +144,19 @@ test("without a daemon the data directory says yes, no, or unknown", async (t) =
 
 test("each directory of the vectors is told as they say", (t) => {
   const document = JSON.parse(readFileSync(join(PACKAGE, "..", "vectors", "directories.json"), "utf8"));
-  const directories = document.directories as { name: string; files: Record<string, string>; kept: boolean | null }[];
+  type Answer = boolean | null;
+  type Directory = { name: string; files: Record<string, string>; kept: Answer; of?: Record<string, Answer> };
+  const directories = document.directories as Directory[];
   assert.ok(directories.length > 100);
-  for (const { name, files, kept } of directories) {
+  for (const { name, files, kept, of } of directories) {
     const data = folder(t);
     for (const [path, content] of Object.entries(files)) {
       mkdirSync(dirname(join(data, path)), { recursive: true });
       writeFileSync(join(data, path), content, "hex");
     }
     assert.equal(isKept(data, 0, "S"), kept, name);
-    assert.equal(isKept(data, 0, null), kept, name);
+    for (const [session, own] of Object.entries(of ?? {})) assert.equal(isKept(data, 0, session), own, name);
+    if (of === undefined) assert.equal(isKept(data, 0, null), kept, name);
   }
 });
 
