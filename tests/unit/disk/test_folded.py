@@ -1,4 +1,4 @@
-"""Names on a disk that does not look at case: none meets another, and all are found again."""
+"""Names on a disk that does not look at case: none meets another (D5), and all are found again."""
 
 from __future__ import annotations
 
