@@ -19,10 +19,13 @@ from __future__ import annotations
 
 import os
 import re
+from functools import partial
 from hashlib import sha256
 from typing import TYPE_CHECKING, Final
 
 from walld_client.paths import folded_name
+
+from walld.disk.retrying import patiently
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -84,16 +87,23 @@ def unfold(name: str) -> str:
 
 def each_stray(
     disk: Disk, met: Callable[[str, str, str, bool], str | None], *, is_folded: bool
-) -> None:
+) -> bool:
     """Call `met` with folder, name, wanted name and whether both are there, for all that is in the
     other form than this one. It returns the name to enter it by; None: it is not entered.
 
-    Parents come first. What walld cannot have named is left out.
+    Parents come first. What walld cannot have named is left out. False where a directory could not
+    be listed: whoever wants what is in it finds that out, and says so.
     """
-    pending = [(name, depth) for name, depth in _DEPTHS.items()]
+    kinds = {entry.name: entry.kind for entry in patiently(partial(disk.list_dir, ""))}
+    pending = [(name, depth) for name, depth in _DEPTHS.items() if kinds.get(name) == "dir"]
+    is_all = True
     while pending:
         folder, depth = pending.pop()
-        entries = disk.list_dir(folder)
+        try:
+            entries = patiently(partial(disk.list_dir, folder))
+        except OSError:
+            is_all = False
+            continue
         names = {entry.name for entry in entries}
         for entry in entries:
             name: str | None = entry.name
@@ -102,6 +112,7 @@ def each_stray(
                 name = met(folder, entry.name, wanted, wanted in names)
             if name is not None and entry.kind == "dir" and folder.count("/") + 2 < depth:
                 pending.append((f"{folder}/{name}", depth))
+    return is_all
 
 
 def strays_of(disk: Disk, *, is_folded: bool) -> set[str]:

@@ -120,6 +120,10 @@ class Marks:
     """The first batch that must be there; 0 where LOCK did not say, until a start knows."""
     damage: str | None = None
     """What is wrong with LOCK, and stays so until the next start."""
+    is_case_blind = False
+    """The disk finds a name by other letters, too (`folded.py`)."""
+    is_folded = False
+    """LOCK says that folded names may be there."""
 
     def __init__(self, told: LockRecord) -> None:
         """told: what LOCK says from now on; epoch and log are the owner's."""
@@ -228,8 +232,8 @@ class Owner(Marks):
             raw = patiently(lambda: os.pread(self._fd, LOCK_BYTES, 0))
             found = parse_lock(raw, self.path)
             told = found or LockRecord(0, log_uuid, is_folded=has_folded())
+            # By the letters of LOCK, which is there.
             self.is_case_blind = not patiently(lambda: looks_at_case(root, LOCK_NAME))
-            """The disk finds a name by other letters, too: by those of LOCK, which is there."""
             self.trouble = trouble_of(raw) if raw else None  # it was never written
             if was_here and (self.trouble is not None or not raw):
                 told = told._replace(had_log=True)
@@ -244,7 +248,6 @@ class Owner(Marks):
             own = told._replace(epoch=epoch, log_uuid=log_uuid if is_other else told.log_uuid)
             own = own._replace(is_folded=told.is_folded or self.is_case_blind)
             self.is_folded = own.is_folded
-            """LOCK says that folded names may be there."""
             super().__init__(own)
             record = lock_record(own)
             self._own = record[:WRITTEN_AT]

@@ -36,14 +36,14 @@ def settle_names(disk: FoldedDisk, owner: Owner) -> None:
         text = "%s: this disk does not look at case: a capital in a file name is written as @ and "
         _log.info(text + "its small letter", disk.root)
     renaming = _Renaming(disk.below, is_folded=disk.is_folded)
-    each_stray(disk.below, renaming.met, is_folded=disk.is_folded)
+    is_all = each_stray(disk.below, renaming.met, is_folded=disk.is_folded)
     renaming.sync()
     disk.strays = renaming.strays
     if renaming.count:
         where = "does not look" if disk.is_folded else "looks"
         text = "%d names with capitals have the form of a disk that %s at case now"
         _log.warning(text, renaming.count, where)
-    if not disk.is_folded and not disk.strays:
+    if is_all and not disk.is_folded and not disk.strays:
         owner.says_unfolded()
 
 

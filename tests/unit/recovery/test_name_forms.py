@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from unit.disk.case_blind import CaseBlindDisk
 
+from walld.disk.base import Entry
 from walld.disk.folded import FoldedDisk, strays_of
 from walld.disk.lock import Owner
 from walld.disk.lock_record import LOCK_NAME, LockRecord, lock_record
@@ -127,4 +128,25 @@ def test_of_two_forms_of_one_name_the_other_one_is_set_aside(tmp_path: Path) -> 
         assert [one.name for one in disk.list_dir("partials/1")] == ["Chat"]
     aside = "quarantine/partials+1+@chat"
     assert names(tmp_path) == ["partials/1/@chat/r", f"{aside}/r", f"{aside}/s"]
+    owner.close()
+
+
+def test_what_cannot_be_listed_may_have_folded_names_still(tmp_path: Path) -> None:
+    make(tmp_path, FOLDED)
+    owner = own(tmp_path, is_case_blind=False)
+    with RealDisk(str(tmp_path)) as below:
+        listed = below.list_dir
+
+        def list_dir(path: str) -> list[Entry]:
+            if path == "sessions/1":
+                raise OSError(errno.EIO, "an error", path)
+            return listed(path)
+
+        below.list_dir = list_dir  # type: ignore[method-assign]
+        settle_names(FoldedDisk(below, is_folded=False), owner)
+        assert version(tmp_path) == b"walld 2"
+        below.list_dir = listed  # type: ignore[method-assign]
+        settle_names(FoldedDisk(below, is_folded=False), owner)
+    assert version(tmp_path) == b"walld 1"
+    assert names(tmp_path) == sorted(PLAIN)
     owner.close()
