@@ -7,18 +7,18 @@ from __future__ import annotations
 
 import os
 import re
-import signal
 import socket
 import subprocess
 import sys
 import time
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import AnyStr, Self
 
 import msgspec
+from walld_client.start import start_daemon
 from walld_client.wire import framing
 from walld_client.wire import messages as wire
 
@@ -138,20 +138,31 @@ class Daemon:
         self.socket_path = str(home / "s")
         if len(self.socket_path) > 100:
             raise OSError(f"{self.socket_path} is too long for a socket: set TMPDIR to a short one")
-        self._log = (home / "log").open("ab")
-        command = [sys.executable, "-m", program, "serve", "--socket", self.socket_path]
-        command += ["--data", str(self.data), *options]
+        command = [sys.executable, "-m", program]
         if files_max is not None:
             command = ["sh", "-c", f'ulimit -n {files_max}; exec "$@"', "sh", *command]
         self.started = time.perf_counter()
-        with pinned(cores):
-            self.process = subprocess.Popen(command, env=environment(), stderr=self._log)
-        if wait:
-            try:
-                self.wait()
-            except BaseException:
-                self.kill()
-                raise
+        self.process: subprocess.Popen[bytes]
+
+        def launch(
+            whole: list[str], env: Mapping[str, str], stderr: int
+        ) -> subprocess.Popen[bytes]:
+            with pinned(cores):
+                self.process = subprocess.Popen(whole, env=env, stderr=stderr)
+            return self.process
+
+        self._daemon = start_daemon(
+            self.data,
+            socket=self.socket_path,
+            log=home / "log",
+            options=options,
+            timeout=PATIENCE_SECONDS,
+            command=command,
+            env=environment(),
+            wait_ready=False,
+            wait=wait,
+            launch=launch,
+        )
 
     def __enter__(self) -> Self:
         return self
@@ -160,7 +171,7 @@ class Daemon:
         self.stop()
 
     def wait(self) -> None:
-        """Until it says Welcome."""
+        """Until it says Welcome, looked at every 5 ms: how long a start took is measured by it."""
         deadline = time.monotonic() + PATIENCE_SECONDS
         while True:
             try:
@@ -214,21 +225,14 @@ class Daemon:
 
     def kill(self) -> None:
         """SIGKILL."""
-        self.process.kill()
-        self.process.wait()
-        self._log.close()
+        self._daemon.kill()
 
     def stop(self) -> None:
         """SIGTERM; SIGKILL where that takes too long."""
-        if self.process.poll() is None:
-            self.process.send_signal(signal.SIGTERM)
-            try:
-                self.process.wait(30)
-            except subprocess.TimeoutExpired:
-                pass
-            finally:  # who is interrupted here does not leave it behind
-                self.kill()
-        self._log.close()
+        try:
+            self._daemon.stop()
+        finally:  # who is interrupted here does not leave it behind
+            self._daemon.kill()
 
 
 @contextmanager

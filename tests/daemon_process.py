@@ -20,7 +20,7 @@ import sys
 import tempfile
 import termios
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, TypeVar
@@ -30,6 +30,7 @@ import msgspec
 import walld_client
 from fork_server import Process
 from walld_client.recovered.partial import from_recovered
+from walld_client.start import NotStarted, start_daemon
 from walld_client.wire import messages as wire
 from wire_peer import Peer, logged
 
@@ -110,16 +111,32 @@ class DaemonProcess:
         """Run it, and wait until it has read its log and answers."""
         assert self.process is None, "one at a time"
         self._is_wrapped = bool(self.wrapper)
-        command = [*self.wrapper, sys.executable, "-m", "walld", "serve", *self.options]
-        command += ["--data", str(self.data), "--socket", self.socket_path]
-        with self.log_path.open("ab") as log:
-            if self.is_executed:
-                self.process = subprocess.Popen(command, env=environment(), stderr=log)
-            else:
-                self.process = fork_server.start(command, environment(), stderr=log.fileno())
-        if wait:
-            until(self.is_ready, f"a daemon that answers; see {self.log_path}")
+        try:
+            start_daemon(
+                self.data,
+                socket=self.socket_path,
+                log=self.log_path,
+                options=self.options,
+                timeout=PATIENCE_SECONDS,
+                command=[*self.wrapper, sys.executable, "-m", "walld"],
+                env=environment(),
+                wait=wait,
+                launch=self._launch,
+            )
+        except NotStarted as error:
+            raise AssertionError(f"{error}; all it logged:\n{self.log_text()}") from error
         return self
+
+    def _launch(self, command: list[str], env: Mapping[str, str], stderr: int) -> Process:
+        """The process is ended here and not by `start_daemon`: tests put others in its place."""
+        if self.is_executed or self.wrapper:
+            own_session = bool(self.wrapper)  # by which the wrapper's child is known
+            self.process = subprocess.Popen(
+                command, env=env, stderr=stderr, start_new_session=own_session
+            )
+        else:
+            self.process = fork_server.start(command, dict(env), stderr=stderr)
+        return self.process
 
     def is_ready(self) -> bool:
         """It answers, and what it has read of its log is all of it."""

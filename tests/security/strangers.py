@@ -13,11 +13,13 @@ import os
 import resource
 import sys
 import tempfile
+from collections.abc import Mapping
 from pathlib import Path
 
 import fork_server
 import pytest
-from daemon_process import PATIENCE_SECONDS, DaemonProcess, environment, until
+from daemon_process import PATIENCE_SECONDS, DaemonProcess, environment
+from fork_server import Process
 
 __all__ = ["NOBODY", "DaemonOf", "as_user", "needs_root", "resident_bytes"]
 
@@ -55,14 +57,6 @@ class DaemonOf(DaemonProcess):
         self.data = Path(self.folder) / "data"
         os.chown(self.folder, uid, uid)
 
-    def start(self, *, wait: bool = True) -> DaemonOf:
-        assert self.process is None, "one at a time"
-        command = [sys.executable, "-m", "walld", "serve", *self.options]
-        command += ["--data", str(self.data), "--socket", self.socket_path]
-        with self.log_path.open("ab") as log:
-            self.process = fork_server.start(
-                command, environment(), stderr=log.fileno(), uid=self.uid
-            )
-        if wait:
-            until(self.is_ready, f"a daemon that answers; see {self.log_path}")
-        return self
+    def _launch(self, command: list[str], env: Mapping[str, str], stderr: int) -> Process:
+        self.process = fork_server.start(command, dict(env), stderr=stderr, uid=self.uid)
+        return self.process

@@ -22,10 +22,10 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Protocol, Self
 
 import msgspec
 from walld_client.errors import Unavailable, WalldError
@@ -35,8 +35,10 @@ from walld_client.wire.messages import Status
 
 __all__ = [
     "Daemon",
+    "Launch",
     "NotStarted",
     "Probe",
+    "Process",
     "start_daemon",
     "status_of",
 ]
@@ -53,6 +55,28 @@ _IN_USE = "another walld owns this data directory"
 """What the daemon logs where another one has its directory."""
 _OF_THE_MANAGER = ("LISTEN_", "NOTIFY_SOCKET", "WATCHDOG_")
 """A service manager's variables for the program that starts it: the daemon is another process."""
+
+
+class Process(Protocol):
+    """What is used of `subprocess.Popen`, of whoever runs the daemon."""
+
+    pid: int
+
+    def poll(self) -> int | None:
+        """Its exit code; None while it runs."""
+
+    def wait(self, timeout: float | None = None) -> int:
+        """Its exit code. Raises subprocess.TimeoutExpired."""
+
+    def kill(self) -> None:
+        """SIGKILL."""
+
+
+Launch = Callable[[list[str], Mapping[str, str], int], Process]
+"""Runs a command line with this environment and this descriptor as its stderr.
+
+A command that runs the daemon as its child has a session of its own: by that it is known.
+"""
 
 
 class NotStarted(WalldError):
@@ -118,9 +142,10 @@ class Daemon:
         directory: str,
         socket: str,
         log_path: str,
-        command: Sequence[str],
+        command: list[str],
         env: Mapping[str, str],
         own_folder: str | None,
+        launch: Launch,
     ) -> None:
         """Use `start_daemon`. own_folder: to be removed at the end."""
         self.directory = directory
@@ -131,7 +156,8 @@ class Daemon:
         self._command = command
         self._env = env
         self._own_folder = own_folder
-        self._process: subprocess.Popen[bytes] | None = None
+        self._launch = launch
+        self._process: Process | None = None
         self._log_from = 0
 
     def __enter__(self) -> Self:
@@ -206,7 +232,7 @@ class Daemon:
 
     # --- within a start -----------------------------------------------------------------------
 
-    def _mine(self, verb: str) -> subprocess.Popen[bytes] | None:
+    def _mine(self, verb: str) -> Process | None:
         if not self.is_own:
             raise RuntimeError(
                 f"cannot {verb} the daemon of {self.directory} (pid {self.pid}): another process "
@@ -223,38 +249,34 @@ class Daemon:
     def _gone(self) -> None:
         self._process = self.pid = None
 
-    def _start(self, deadline: float, seconds: float, *, is_ready: bool) -> None:
-        """Run it and wait until it answers. Raises NotStarted."""
+    def _run(self) -> Process:
+        """Run it. Raises NotStarted."""
         fd = os.open(self.log_path, os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o600)
         try:
             self._log_from = os.fstat(fd).st_size
-            self._process = subprocess.Popen(
-                self._command,
-                env=self._env,
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                stderr=fd,
-                start_new_session=True,
-            )
+            self._process = self._launch(self._command, self._env, fd)
         except OSError as error:
             raise NotStarted(f"cannot run {self._command[0]}: {error.strerror}") from error
         finally:
             os.close(fd)
+        return self._process
+
+    def _start(self, deadline: float, seconds: float, *, is_ready: bool) -> None:
+        """Run it and wait until it answers. Raises NotStarted."""
+        process = self._run()
         try:
-            self._wait(self._process, deadline, seconds, is_ready=is_ready)
+            self._wait(process, deadline, seconds, is_ready=is_ready)
         except BaseException:
             self.kill()
             raise
 
-    def _wait(
-        self, process: subprocess.Popen[bytes], deadline: float, seconds: float, *, is_ready: bool
-    ) -> None:
+    def _wait(self, process: Process, deadline: float, seconds: float, *, is_ready: bool) -> None:
         state = "nobody listens"
         while True:
             code = process.poll()
             with suppress(Unavailable):
                 now = status_of(self.socket, min(_PROBE_SECONDS, _left(deadline)))
-                if now is not None and _session_of(now["pid"]) == process.pid:
+                if now is not None and process.pid in (now["pid"], _session_of(now["pid"])):
                     state = now["state"]
                     self.pid = now["pid"]
                     if not is_ready or state != "recovering":
@@ -314,6 +336,8 @@ def start_daemon(
     wait_ready: bool = True,
     command: Sequence[str] | None = None,
     env: Mapping[str, str] | None = None,
+    wait: bool = True,
+    launch: Launch | None = None,
 ) -> Daemon:
     """Start `walld serve` on a data directory and wait until it answers.
 
@@ -324,7 +348,9 @@ def start_daemon(
     timeout: seconds until it must answer. wait_ready: it has read its log, too, so requests are
     answered at once; agents need not wait for that. command: else WALLD_COMMAND, `python -m walld`
     of this interpreter, or `walld` of PATH. env: its whole environment; else this process's,
-    without what a service manager put there.
+    without what a service manager put there. wait: False returns once it runs, whether it answers
+    or not; `join` waits all the same. launch: what runs it; else a process with a session of its
+    own.
 
     Raises NotStarted: no such command, it ended (its exit code and its last log lines; another
     daemon has the directory), or it did not answer in time; then nothing of it is left running.
@@ -349,12 +375,14 @@ def start_daemon(
         env = {
             key: value for key, value in os.environ.items() if not key.startswith(_OF_THE_MANAGER)
         }
-    daemon = Daemon(where, path, log_path, whole, env, own_folder)
+    daemon = Daemon(where, path, log_path, whole, env, own_folder, launch or _launched)
     deadline = time.monotonic() + timeout
     is_first = not os.path.exists(log_path)  # else the folder is another start's as well
     try:
         if join:
             daemon._start_or_join(deadline, timeout, is_ready=wait_ready)
+        elif not wait:
+            daemon._run()
         else:
             daemon._start(deadline, timeout, is_ready=wait_ready)
     except NotStarted as error:
@@ -362,6 +390,17 @@ def start_daemon(
             shutil.rmtree(own_folder, ignore_errors=True)
         raise
     return daemon
+
+
+def _launched(command: list[str], env: Mapping[str, str], stderr: int) -> Process:
+    return subprocess.Popen(
+        command,
+        env=env,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=stderr,
+        start_new_session=True,
+    )
 
 
 def _command() -> list[str]:

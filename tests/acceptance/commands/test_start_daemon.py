@@ -7,7 +7,7 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 import pytest
@@ -257,3 +257,21 @@ def test_it_does_not_speak_to_the_service_manager_of_the_program(
     monkeypatch.setenv("NOTIFY_SOCKET", "/nowhere/notify")
     with start_daemon(tmp_path / "data") as daemon:
         assert "service manager" not in daemon.log
+
+
+def test_who_runs_it_may_be_given_and_not_waited_for(tmp_path: Path) -> None:
+    """By its pid it is known where it has no session of its own."""
+    run: list[subprocess.Popen[bytes]] = []
+
+    def launch(command: list[str], env: Mapping[str, str], stderr: int) -> subprocess.Popen[bytes]:
+        run.append(subprocess.Popen(command, env=env, stderr=stderr))
+        return run[-1]
+
+    with start_daemon(tmp_path / "data", launch=launch) as daemon:
+        assert daemon.pid == run[0].pid
+        assert os.getsid(run[0].pid) == os.getsid(0)
+        daemon.restart()
+        assert daemon.pid == run[1].pid
+    with start_daemon(tmp_path / "data", launch=launch, wait=False) as daemon:
+        assert daemon.pid is None
+    assert [one.poll() is not None for one in run] == [True, True, True]
