@@ -95,7 +95,7 @@ sweep: $(VENV)/tools
 	$(if $(SWEEPS),$(RUN_TESTS) -m sweep $(SWEEPS),@echo 'no test is marked sweep')
 
 # Real processes and real file systems, whole runs and the tests of those who judge.
-CRASH_PACKAGES := strace util-linux e2fsprogs xfsprogs btrfs-progs faketime redis-server nats-server
+CRASH_PACKAGES := strace util-linux e2fsprogs xfsprogs btrfs-progs faketime redis-server nats-server fuse
 test-crash: $(VENV)/tools
 	.ci/packages $(CRASH_PACKAGES)
 	$(RUN_TESTS) tests/crash tests/kernel tests/rivals tests/nfs

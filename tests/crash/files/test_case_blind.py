@@ -16,8 +16,6 @@ from daemon_process import DaemonProcess, MakeDaemon, until, walld
 from walld_client.query import offline
 
 MOUNT = Path(__file__).with_name("case_blind_mount.py")
-PYTHON = os.environ.get("WALLD_FUSEPY", sys.executable)
-"""One that has fusepy."""
 BOTH = ("Chat-1", "chat-1")
 
 
@@ -25,11 +23,11 @@ def _why_not() -> str | None:
     if os.geteuid() != 0 or not os.path.exists("/dev/fuse"):
         return "needs root and /dev/fuse"
     done = subprocess.run(
-        [PYTHON, "-c", "import fuse"], capture_output=True, text=True, check=False
+        [sys.executable, "-c", "import fuse"], capture_output=True, text=True, check=False
     )
     if done.returncode:
         said = done.stderr.strip().rpartition("\n")[2]
-        return f"needs libfuse2, and fusepy in {PYTHON} or WALLD_FUSEPY: {said}"
+        return f"needs libfuse2 and the Python package fusepy: {said}"
     return None
 
 
@@ -43,7 +41,9 @@ def disk(tmp_path: Path) -> Iterator[Path]:
     place = tmp_path / "disk"
     place.mkdir()
     log = (tmp_path / "fuse.log").open("w")
-    mount = subprocess.Popen([PYTHON, MOUNT, tmp_path / "below", place], stdout=log, stderr=log)
+    mount = subprocess.Popen(
+        [sys.executable, MOUNT, tmp_path / "below", place], stdout=log, stderr=log
+    )
     try:
         until(lambda: os.path.ismount(place) or mount.poll() is not None, "a mount")
         assert mount.poll() is None, (tmp_path / "fuse.log").read_text()
