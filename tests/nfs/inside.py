@@ -17,9 +17,20 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
-from . import beside, failing, full, killed, outage, quiet, removed, second, takeover, tried
 from .exports import serve
 from .machine import MARK
+from .scenarios import (
+    beside,
+    failing,
+    full,
+    killed,
+    outage,
+    quiet,
+    removed,
+    second,
+    takeover,
+    tried,
+)
 
 __all__ = ["main"]
 

@@ -20,9 +20,9 @@ from typing import Final
 from kernel import mounts
 from kernel.disks import fill
 
-from .agents import END, Pace, named
-from .exports import Export
-from .trial import Trial, staged
+from nfs.agents import END, Pace, named
+from nfs.exports import Export
+from nfs.trial import Trial, staged
 
 __all__ = ["run"]
 

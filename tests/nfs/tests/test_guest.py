@@ -7,7 +7,7 @@ import sys
 
 from daemon_process import environment
 
-from .image import ROOT
+from nfs.image import ROOT
 
 _ABSENT = ("pytest", "_pytest", "hypothesis", "trio", "atheris", "httpx", "redis", "nats")
 _PROGRAM = """

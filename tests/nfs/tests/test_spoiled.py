@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from .image import ROOT
-from .spoiled import SPOILED
+from nfs.image import ROOT
+from nfs.spoiled import SPOILED
 
 
 @pytest.mark.parametrize("name", SPOILED)

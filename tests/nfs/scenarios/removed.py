@@ -21,10 +21,9 @@ from daemon_process import environment
 from kernel import words
 from walld_client.recovered.partial import from_recovered
 
+from nfs.agents import HUSH, TALK, Pace, PacedAgent, named
+from nfs.trial import Trial, staged
 from walld.cli.inspect.offline import find
-
-from .agents import HUSH, TALK, Pace, PacedAgent, named
-from .trial import Trial, staged
 
 __all__ = ["run"]
 

@@ -13,9 +13,9 @@ from __future__ import annotations
 import time
 from typing import Final
 
-from .agents import HUSH, TALK, Pace, PacedAgent, named
-from .mountstats import Operation, difference, reading
-from .trial import Trial, staged
+from nfs.agents import HUSH, TALK, Pace, PacedAgent, named
+from nfs.mountstats import Operation, difference, reading
+from nfs.trial import Trial, staged
 
 __all__ = ["run"]
 

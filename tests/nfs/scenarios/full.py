@@ -14,8 +14,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
-from .agents import END, HUSH, RELEASE, Pace, PacedAgent, named
-from .trial import Trial, staged
+from nfs.agents import END, HUSH, RELEASE, Pace, PacedAgent, named
+from nfs.trial import Trial, staged
 
 __all__ = ["run"]
 

@@ -17,9 +17,9 @@ from typing import Final
 from kernel.judge import WrongError
 from kernel.processes import RealDaemon
 
-from .agents import END, Pace, PacedAgent, named
-from .exports import LEASE_SECONDS, FarMachine, mounted
-from .trial import HARD, Trial, staged
+from nfs.agents import END, Pace, PacedAgent, named
+from nfs.exports import LEASE_SECONDS, FarMachine, mounted
+from nfs.trial import HARD, Trial, staged
 
 __all__ = ["run"]
 

@@ -10,9 +10,9 @@ from __future__ import annotations
 import time
 from typing import Final
 
-from .agents import Pace, named, percentile
-from .exports import Way
-from .trial import Trial, staged
+from nfs.agents import Pace, named, percentile
+from nfs.exports import Way
+from nfs.trial import Trial, staged
 
 __all__ = ["run"]
 

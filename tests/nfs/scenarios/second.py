@@ -11,9 +11,9 @@ import time
 from pathlib import Path
 from typing import Final
 
-from .agents import Pace, named
-from .exports import mounted
-from .trial import HARD, Trial, staged
+from nfs.agents import Pace, named
+from nfs.exports import mounted
+from nfs.trial import HARD, Trial, staged
 
 __all__ = ["run"]
 

@@ -9,8 +9,8 @@ import time
 from random import Random
 from typing import Final
 
-from .agents import Pace, named
-from .trial import staged
+from nfs.agents import Pace, named
+from nfs.trial import staged
 
 __all__ = ["run"]
 

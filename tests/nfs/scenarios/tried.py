@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from daemon_process import environment
 
-from .exports import OwnExport, mounted
+from nfs.exports import OwnExport, mounted
 
 __all__ = ["run"]
 

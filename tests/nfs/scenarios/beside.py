@@ -15,9 +15,8 @@ import sys
 from typing import Final
 
 from bench.disk_users import DESIGNS, REPLY_TOKENS
-
-from .mountstats import difference, reading
-from .trial import HARD, staged
+from nfs.mountstats import difference, reading
+from nfs.trial import HARD, staged
 
 __all__ = ["run"]
 

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from .mountstats import Operation, difference, parse
+from nfs.mountstats import Operation, difference, parse
 
 _HEAD = """\
 device none mounted on /proc with fstype proc

@@ -1,0 +1,1 @@
+"""Tests of the NFS runs themselves, without a guest."""
