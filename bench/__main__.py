@@ -28,13 +28,13 @@ from types import FrameType
 from typing import Any, Never, Protocol, cast
 
 from bench import publish
-from bench.charts import charts
 from bench.machine import choose_cores, facts, priority
 from bench.peers.known import versions
 from bench.progress import Progress
 from bench.questions import QUESTIONS
+from bench.report.charts import charts
+from bench.report.table import Figure, as_json, markdown, render
 from bench.run import Run
-from bench.table import Figure, as_json, markdown, render
 
 RESULTS = Path(__file__).parent / "results"
 
@@ -85,17 +85,19 @@ def _options(arguments: list[str] | None) -> argparse.Namespace:
 
 def _minutes() -> int:
     """Of all questions, quick."""
-    return round(sum(quick for _, quick in QUESTIONS.values()) / 60)
+    return round(sum(asked.quick for asked in QUESTIONS.values()) / 60)
 
 
 def _ask(names: list[str], folder: Path, quick: bool, answers: _Answers) -> None:
-    progress = Progress({name: QUESTIONS[name][quick] for name in names})
+    progress = Progress(
+        {name: QUESTIONS[name].quick if quick else QUESTIONS[name].whole for name in names}
+    )
     cores = choose_cores()
     os.sched_setaffinity(0, cores.agents)
     for name in names:
         progress.begin(name)
         begun = time.monotonic()
-        question = cast(Question, importlib.import_module(f"bench.{name}"))
+        question = cast(Question, importlib.import_module(QUESTIONS[name].module))
         try:
             answers.figures += question.measure(Run(folder / name[:2], cores, quick, progress.step))
         except Exception:

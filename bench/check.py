@@ -28,14 +28,15 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from bench import ingest, waits
+from bench import waits
+from bench.costs import ingest
 from bench.daemon import environment
 from bench.machine import choose_cores
 from bench.peers import costs
 from bench.peers.known import PEERS
 from bench.progress import Progress
+from bench.report.table import Figure
 from bench.run import Run
-from bench.table import Figure
 
 __all__ = ["FLOORS", "Verdict", "judged", "main", "measured"]
 

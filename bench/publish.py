@@ -13,9 +13,9 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from bench.charts import charts
-from bench.pages import at_a_glance, every_figure
 from bench.questions import QUESTIONS
+from bench.report.charts import charts
+from bench.report.pages import at_a_glance, every_figure
 
 __all__ = ["CHARTS", "PAGES", "PUBLISHED", "placed", "publish"]
 

@@ -18,13 +18,13 @@ from dataclasses import dataclass, field
 from walld_client import connect
 from walld_client.wire import messages as wire
 
-from bench.ladders import scanning
-from bench.numbers import ratio, spread
-from bench.recover import read, speak
+from bench.costs.ladders import scanning
+from bench.costs.submits import echoing
+from bench.faults.recover import read, speak
+from bench.load.slow_disk import slowed
+from bench.report.numbers import ratio, spread
+from bench.report.table import Figure
 from bench.run import Run
-from bench.slow_disk import slowed
-from bench.submits import echoing
-from bench.table import Figure
 
 __all__ = ["NAMES", "Turns", "ratios", "waited"]
 
@@ -72,7 +72,7 @@ def waited(run: Run, seconds: float) -> dict[str, Turns]:
     sync = slowed(os.fdatasync, _SYNC_MS / 1000)
     nothing, long, submits, scans = Turns(), Turns(), Turns(), Turns()
     with (
-        run.daemon("--sync-ms", str(_SYNC_MS), program="bench.slow_disk") as daemon,
+        run.daemon("--sync-ms", str(_SYNC_MS), program="bench.load.slow_disk") as daemon,
         echoing(run) as own,
         daemon.agent() as peer,
     ):

@@ -13,8 +13,8 @@ import threading
 from collections.abc import Callable
 from pathlib import Path
 
+from bench.load.slow_disk import slowed
 from bench.peers.peer import Append
-from bench.slow_disk import slowed
 
 __all__ = ["JsonLines", "QueueAndThread", "WholeFile"]
 

@@ -26,11 +26,11 @@ from typing import Any
 
 from bench.daemon import environment
 from bench.machine import pinned
-from bench.numbers import TAIL_CALLS_LEAST, crosses, interval, median, quantile, spread
 from bench.peers.known import PEERS, present
 from bench.peers.peer import Peer
+from bench.report.numbers import TAIL_CALLS_LEAST, crosses, interval, median, quantile, spread
+from bench.report.table import Figure
 from bench.run import Run
-from bench.table import Figure
 
 __all__ = ["Plan", "measure", "ratios", "rounds_of"]
 

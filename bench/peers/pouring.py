@@ -3,8 +3,8 @@
     python -m bench.peers.pouring PEER HOME EVENTS CONNS
 
 Owns: frames encoded beforehand, non-blocking sends of at most 64 KiB, counting the answers, as
-`bench.flood` does it for walld. Says on stdout, as JSON, how long it took from the first byte to
-the last answer. Refuses: what the server made of it, which is counted there.
+`bench.load.flood` does it for walld. Says on stdout, as JSON, how long it took from the first byte
+to the last answer. Refuses: what the server made of it, which is counted there.
 """
 
 from __future__ import annotations

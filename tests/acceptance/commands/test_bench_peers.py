@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from bench import ingest
+from bench.costs import ingest
 from bench.machine import Cores
 from bench.peers import costs
 from bench.peers.by_hand import QueueAndThread

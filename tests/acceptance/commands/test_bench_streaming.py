@@ -6,12 +6,12 @@ import os
 
 import pytest
 
-from bench import streaming
-from bench.charts import charts
+from bench.costs import streaming
 from bench.machine import Cores
-from bench.pages import _streaming
+from bench.report.charts import charts
+from bench.report.pages import _streaming
+from bench.report.table import as_json
 from bench.run import Run
-from bench.table import as_json
 
 DELAY_US = 2000
 """More than a neighbour on a busy machine adds to all tokens of all blocks."""
@@ -23,7 +23,7 @@ def late(self, text, **info):
     time.sleep({DELAY_US / 1e6})
     return token(self, text, **info)
 ReplyBase.token = late
-from bench.streamed import main
+from bench.load.streamed import main
 main(sys.argv[1])
 """
 

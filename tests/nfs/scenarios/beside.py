@@ -1,7 +1,8 @@
 """What a reply costs on NFS, beside the designs that people write by hand: RPCs and bytes.
 
-Owns: the load of `bench.disk_users` on a mount of its own for each design, and counting what the
-mount asked its server for meanwhile, whatever kind of RPC. Refuses: times (the guest is emulated).
+Owns: the load of `bench.load.disk_users` on a mount of its own for each design, and counting what
+the mount asked its server for meanwhile, whatever kind of RPC. Refuses: times (the guest is
+emulated).
 
 A reply has 60 tokens; there are 20 streams. Nobody asks for a sync, but a file is synced when it is
 closed on NFS, and walld syncs.
@@ -14,7 +15,7 @@ import subprocess
 import sys
 from typing import Final
 
-from bench.disk_users import DESIGNS, REPLY_TOKENS
+from bench.load.disk_users import DESIGNS, REPLY_TOKENS
 from nfs.mountstats import difference, reading
 from nfs.trial import HARD, staged
 
@@ -43,7 +44,7 @@ def _cost(key: str) -> tuple[str, float]:
         if key == "walld":
             home = trial.started().log.parent
         agent = subprocess.Popen(
-            [sys.executable, "-m", "bench.disk_users", key,
+            [sys.executable, "-m", "bench.load.disk_users", key,
              str(home), "0", str(_SECONDS), str(trial.mount)],
             stdin=subprocess.PIPE, stdout=subprocess.PIPE,
         )  # fmt: skip

@@ -11,13 +11,15 @@ from pathlib import Path
 
 import pytest
 
-from bench import agent_cost, check, ingest, pages, waits
-from bench.charts import charts
+from bench import check, waits
+from bench.costs import agent_cost, ingest
 from bench.machine import Used
 from bench.peers import costs
 from bench.peers.known import PEERS
 from bench.peers.pouring import POURED
-from bench.table import Figure, as_json
+from bench.report import pages
+from bench.report.charts import charts
+from bench.report.table import Figure, as_json
 
 FLOORS = {
     "Redis XADD to walld": {"least": 10, "needs": "redis-everysec"},

@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from bench.numbers import blocks, exponent, median, quantile, ratio, reaches, spread
+from bench.report.numbers import blocks, exponent, median, quantile, ratio, reaches, spread
 
 SIZES = (1, 10, 100, 1000)
 

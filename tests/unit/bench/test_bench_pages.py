@@ -13,13 +13,15 @@ from typing import Any
 import pytest
 
 from bench import __main__ as program
-from bench import charts as charts_module
-from bench import ladders, pages, publish
-from bench.charts import Bar, charts, drawn, short
+from bench import publish
+from bench.costs import ladders
 from bench.peers.known import PEERS
 from bench.peers.pouring import POURED
 from bench.questions import QUESTIONS
-from bench.table import Figure, as_json
+from bench.report import charts as charts_module
+from bench.report import pages
+from bench.report.charts import Bar, charts, drawn, short
+from bench.report.table import Figure, as_json
 
 # --- the pages and the charts -------------------------------------------------------------------
 

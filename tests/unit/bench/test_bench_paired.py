@@ -7,9 +7,9 @@ import random
 
 import pytest
 
-from bench.numbers import crosses, interval, quantile
-from bench.paired import later
-from bench.table import Figure, render
+from bench.report.numbers import crosses, interval, quantile
+from bench.report.paired import later
+from bench.report.table import Figure, render
 
 RUNS = 200
 SEEN = 200.0

@@ -1,0 +1,1 @@
+"""What recording costs, one question a module: agents, intake, memory, disks, sessions."""

@@ -1,0 +1,1 @@
+"""What an agent or a reader notices when something goes wrong, one question a module."""

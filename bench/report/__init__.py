@@ -1,0 +1,1 @@
+"""Figures, and the pages, tables and charts that show them."""
