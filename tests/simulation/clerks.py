@@ -23,8 +23,8 @@ from walld_client.link import process
 from walld_client.query.requests import Conversation, decode_bool, decode_placed
 from walld_client.query.sync_tokens import Receipts
 from walld_client.session import ledger_steps
+from walld_client.session.append_order import Posted
 from walld_client.session.entries import draft
-from walld_client.session.posted_entry import Posted
 from walld_client.session.session_steps import SessionSteps
 from walld_client.session.submitting import submit
 from walld_client.session.turn_steps import TurnSteps

@@ -40,8 +40,7 @@ from walld_client.link.lock import Lock, Reentered
 from walld_client.link.socket_path import check_server
 from walld_client.query.query import unreachable
 from walld_client.query.requests import Conversation
-from walld_client.session.append_order import Waiting
-from walld_client.session.posted_entry import Posted, are_refused
+from walld_client.session.append_order import Posted, Waiting, are_refused
 from walld_client.wire import framing
 from walld_client.wire.messages import OF_ITS_SESSION, OF_THIS_MOMENT, Answer, Error, ToQuery
 

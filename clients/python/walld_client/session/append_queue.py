@@ -25,7 +25,7 @@ from walld_client.errors import Unavailable
 from walld_client.limits import BACKOFF_SECONDS_MIN
 from walld_client.link import poll, process
 from walld_client.session.append_connection import Carrier
-from walld_client.session.posted_entry import Posted
+from walld_client.session.append_order import Posted
 from walld_client.steps import Done, Steps
 from walld_client.wire.messages import NewEntry, Seen
 

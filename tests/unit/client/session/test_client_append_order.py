@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from walld_client.session.append_order import Waiting
-from walld_client.session.posted_entry import Posted
+from walld_client.session.append_order import Posted, Waiting
 from walld_client.wire.messages import NewEntry
 
 
