@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
-from bench import __main__ as program
 from bench import charts as charts_module
+from bench import command as program
 from bench import ladders, pages, publish
 from bench.charts import Bar, charts, drawn, short
 from bench.peers.known import PEERS
@@ -127,7 +127,7 @@ def test_a_run_that_cannot_be_published_says_so(
 ) -> None:
     """It has taken most of an hour: the results file stays."""
     monkeypatch.setattr(program, "RESULTS", tmp_path)
-    monkeypatch.setattr(program, "_hear", lambda: None)
+    monkeypatch.setattr(program, "finishing", lambda: None)
     monkeypatch.setattr(program, "_ask", lambda *_arguments: None)
     assert program.main(["--publish"]) == 1
     assert "bench: not published: the report has nothing of agent_cost, " in capsys.readouterr().err
