@@ -20,7 +20,7 @@ def demo(tmp_path, *arguments, **env):
     )
 
 
-@pytest.mark.parametrize("kill_after", [None, 1, 60, 400])
+@pytest.mark.parametrize("kill_after", [None, 1, 20, 60, 400])
 def test_demo(tmp_path, kill_after):
     arguments = [] if kill_after is None else ["--kill-after", str(kill_after)]
     done = demo(tmp_path, *arguments)
