@@ -111,7 +111,8 @@ def _stream_and_kill(socket_path: str, recording: list[Call], kill_after: int) -
     print(f"agent   pid {agent.pid} streams a recorded reply of {len(recording)} events")
     sent_seq = 0
     try:
-        for sent_seq in _lines(agent.stdout.fileno(), STREAM_SECONDS_MAX):
+        lines = _lines(agent.stdout.fileno(), STREAM_SECONDS_MAX)
+        for sent_seq in lines:
             _progress(sent_seq, len(recording))
             if sent_seq >= kill_after:
                 break
@@ -119,8 +120,8 @@ def _stream_and_kill(socket_path: str, recording: list[Call], kill_after: int) -
             raise _Failed(f"the agent ended by itself after {sent_seq} events")
         agent.send_signal(signal.SIGKILL)
         agent.wait()
-        # What it wrote between the line that was read and its death counts, too.
-        sent_seq = max([sent_seq, *_lines(agent.stdout.fileno(), 5.0)])
+        # What it wrote between that line and its death counts, too, also what was read with it.
+        sent_seq = max([sent_seq, *lines])
     finally:
         if agent.poll() is None:
             agent.kill()
