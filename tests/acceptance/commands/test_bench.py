@@ -5,16 +5,18 @@ from __future__ import annotations
 import json
 import math
 import os
+import re
 import shutil
 import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from daemon_process import environment
+from daemon_process import environment, until
 
 ROOT = Path(__file__).parents[3]
 RESULTS = ROOT / "bench" / "results"
@@ -111,29 +113,125 @@ def test_who_ends_it_leaves_nothing_and_keeps_what_was_answered(tmp_path: Path) 
         os.killpg(running.pid, 0)
 
 
-@pytest.mark.parametrize("name", ["ladders", "sessions", "slow_disks", "streaming"])
-def test_ctrl_c_is_one_line(tmp_path: Path, name: str) -> None:
-    """A terminal sends it to each process of the question."""
+def of_session(leader: int) -> list[Path]:
+    """The processes of a session that live, as folders of /proc."""
+    found = []
+    for folder in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):
+            state, _, _, session = (folder / "stat").read_text().rpartition(")")[2].split()[:4]
+            if int(session) == leader and state != "Z":
+                found.append(folder)
+    return found
+
+
+def says(leader: int, file: str, text: str) -> bool:
+    """Does one of the session's processes show this in its file of /proc?"""
+    for folder in of_session(leader):
+        with suppress(OSError):
+            if text in (folder / file).read_text(errors="replace"):
+                return True
+    return False
+
+
+MOMENTS: dict[str, Callable[[int, Path], object]] = {
+    "its modules are imported": lambda pid, _: says(pid, "maps", "msgspec"),
+    "its folder is there": lambda _, folder: list(folder.iterdir()),
+    "a daemon starts": lambda pid, _: says(pid, "cmdline", "\0serve\0"),
+    "a daemon listens": lambda _, folder: list(folder.glob("walldb*/*/*/s")),
+    "a second process is beside it": lambda pid, _: says(pid, "cmdline", "\0-c\0from bench."),
+    "the third folder is there": lambda _, folder: list(folder.glob("walldb*/*/3")),
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "moment"),
+    [
+        *(("ladders", moment) for moment in MOMENTS),
+        ("sessions", "a second process is beside it"),
+        ("slow_disks", "the third folder is there"),
+        ("streaming", "a daemon listens"),
+    ],
+)
+def test_ctrl_c_is_one_line(tmp_path: Path, name: str, moment: str) -> None:
+    """A terminal sends it to each process of its foreground group."""
     command = [sys.executable, "-m", "bench", name, "--quick"]
+    with (tmp_path / "said").open("w+") as file:
+        folder = tmp_path / "T"
+        folder.mkdir()
+        running = subprocess.Popen(
+            command, cwd=ROOT, env=environment() | {"TMPDIR": str(folder)}, stderr=file,
+            stdout=subprocess.DEVNULL, start_new_session=True,
+        )  # fmt: skip
+        try:
+            until(lambda: MOMENTS[moment](running.pid, folder), moment)
+            os.killpg(running.pid, signal.SIGINT)
+            running.wait(60)
+            file.seek(0)
+            said = file.read()
+            assert running.returncode == 128 + signal.SIGINT, said
+            begun = rf"(bench: {name} \(about \d+ s\)\n)?"
+            assert re.fullmatch(rf"{begun}bench: stopped; answered by then: nothing\n", said), said
+            assert not list(folder.iterdir())
+            assert not of_session(running.pid)
+        finally:
+            for left in of_session(running.pid):
+                os.kill(int(left.name), signal.SIGKILL)
+            running.wait()
+
+
+def test_a_terminal_reaches_none_but_the_bench(tmp_path: Path) -> None:
+    """Its Ctrl-C goes to the foreground group: a daemon that ends of it ends a question, too."""
+    command = [sys.executable, "-m", "bench", "ladders", "--quick"]
     running = subprocess.Popen(
-        command, cwd=ROOT, env=environment() | {"TMPDIR": str(tmp_path)}, stderr=subprocess.PIPE,
-        stdout=subprocess.DEVNULL, text=True, start_new_session=True,
+        command, cwd=ROOT, env=environment() | {"TMPDIR": str(tmp_path)}, start_new_session=True,
+        stdout=subprocess.DEVNULL,
     )  # fmt: skip
     try:
-        assert running.stderr is not None
-        while f"bench: {name}" not in running.stderr.readline():
-            assert running.poll() is None
-        time.sleep(3.0)
-        os.killpg(running.pid, signal.SIGINT)
-        _, said = running.communicate(timeout=60)
+        until(lambda: MOMENTS["a daemon listens"](running.pid, tmp_path), "a daemon")
+        there = [int(folder.name) for folder in of_session(running.pid)]
+        assert len(there) > 1
+        assert [pid for pid in there if os.getpgid(pid) == running.pid] == [running.pid]
     finally:
-        with suppress(ProcessLookupError):
-            os.killpg(running.pid, signal.SIGKILL)
-    assert running.returncode == 128 + signal.SIGINT
-    assert said == "bench: stopped; answered by then: nothing\n"
+        os.killpg(running.pid, signal.SIGINT)
+        running.wait()
+
+
+def test_a_supervisor_that_is_killed_takes_all_with_it(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "bench", "ladders", "--quick"]
+    running = subprocess.Popen(
+        command, cwd=ROOT, env=environment() | {"TMPDIR": str(tmp_path)}, start_new_session=True,
+        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+    )  # fmt: skip
+    until(lambda: MOMENTS["a daemon listens"](running.pid, tmp_path), "a daemon")
+    running.kill()
+    running.wait()
+    until(lambda: not of_session(running.pid), "the end of all it had started")
     assert not list(tmp_path.iterdir())
-    with pytest.raises(ProcessLookupError):
-        os.killpg(running.pid, 0)
+
+
+def test_ctrl_z_stops_what_is_measured_until_it_goes_on(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "bench", "ladders", "--quick"]
+    running = subprocess.Popen(
+        command, cwd=ROOT, env=environment() | {"TMPDIR": str(tmp_path)}, start_new_session=True,
+        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+    )  # fmt: skip
+
+    def states() -> set[str]:
+        stats = ((folder / "stat").read_text() for folder in of_session(running.pid))
+        return {stat.rpartition(")")[2].split()[0] for stat in stats}
+
+    try:
+        until(lambda: MOMENTS["a daemon listens"](running.pid, tmp_path), "a daemon")
+        os.killpg(running.pid, signal.SIGTSTP)
+        until(lambda: states() == {"T"}, "all of it stands")
+        os.killpg(running.pid, signal.SIGCONT)
+        until(lambda: "T" not in states(), "all of it goes on")
+        os.killpg(running.pid, signal.SIGINT)
+        assert running.wait(60) == 128 + signal.SIGINT
+    finally:
+        for left in of_session(running.pid):
+            os.kill(int(left.name), signal.SIGKILL)
+        running.wait()
 
 
 def test_a_question_that_is_not_there_is_one_error() -> None:

@@ -1,4 +1,4 @@
-"""The bench sees what walld adds to a token: a delay planted in the agent's own call."""
+"""The bench sees what walld adds to a token: a delay planted in the agent's call, by its clock."""
 
 from __future__ import annotations
 
@@ -13,16 +13,19 @@ from bench.report.pages import _streaming
 from bench.report.table import as_json
 from bench.run import Run
 
-DELAY_US = 2000
-"""More than a neighbour on a busy machine adds to all tokens of all blocks."""
+DELAY_US = 60_000_000
+"""More than any neighbour adds: of a call that would take so long, the clock alone says so."""
 DELAYED = f"""
 import sys, time
 from walld_client.reply.reply import ReplyBase
-token = ReplyBase.token
+clock, token, late_ns = time.perf_counter_ns, ReplyBase.token, [0]
 def late(self, text, **info):
-    time.sleep({DELAY_US / 1e6})
+    late_ns[0] = {DELAY_US} * 1000
     return token(self, text, **info)
-ReplyBase.token = late
+def after() -> int:
+    more, late_ns[0] = late_ns[0], 0
+    return clock() + more
+ReplyBase.token, time.perf_counter_ns = late, after
 from bench.load.streamed import main
 main(sys.argv[1])
 """

@@ -4,15 +4,13 @@ from __future__ import annotations
 
 import json
 import re
-import time
 import xml.etree.ElementTree as ET
-from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from bench import __main__ as program
+from bench import command as program
 from bench import publish
 from bench.costs import ladders
 from bench.peers.known import PEERS
@@ -129,7 +127,7 @@ def test_a_run_that_cannot_be_published_says_so(
 ) -> None:
     """It has taken most of an hour: the results file stays."""
     monkeypatch.setattr(program, "RESULTS", tmp_path)
-    monkeypatch.setattr(program, "_hear", lambda: None)
+    monkeypatch.setattr(program, "finishing", lambda: None)
     monkeypatch.setattr(program, "_ask", lambda *_arguments: None)
     assert program.main(["--publish"]) == 1
     assert "bench: not published: the report has nothing of agent_cost, " in capsys.readouterr().err
@@ -163,9 +161,11 @@ def test_every_goal_is_counted_and_said_as_it_is() -> None:
     assert "\n| free | 7 us |  |  |  |\n\n- of 5 calls\n" in questions
 
 
-def test_a_ladder_is_one_row_with_its_causes() -> None:
-    slow = partial(time.sleep, 0.001)
-    figures = ladders._climbed("token", {"a send of as many bytes": int, "token()": slow}, 5, 1)
+def test_a_ladder_is_one_row_with_its_causes(monkeypatch: pytest.MonkeyPatch) -> None:
+    takes = {"a send of as many bytes": lambda: 2e-6, "token()": lambda: 1.502e-3}
+    monkeypatch.setattr(ladders, "timed", lambda action, times: [action() for _ in range(times)])
+    monkeypatch.setattr(ladders, "_REST_SECONDS", 0.0)
+    figures = ladders._climbed("token", takes, 5, 1)
     page = page_of(
         *figures,
         Figure("submits", "64 submitters, sync +5 ms: throughput", 4000.0, "/s"),
@@ -174,8 +174,10 @@ def test_a_ladder_is_one_row_with_its_causes() -> None:
     )  # fmt: skip
     lines = page.splitlines()
     (row,) = (line for line in lines if line.startswith("| token | a send of as many bytes, "))
-    assert row.endswith(" ms |")
-    assert "| the link's lock, the copy that is kept, seq and the checks 1" in row
+    assert row == (
+        "| token | a send of as many bytes, 2 us | token(), 1.5 ms | 751 | 751 .. 751 "
+        "| the link's lock, the copy that is kept, seq and the checks 1.5 ms |"
+    )
     (many,) = (line for line in lines if line.startswith("| durable submits, 64 submitters, "))
     assert many.endswith("| one sync for all, 12,800 /s | 4,000 /s | 3.2 | 2 .. 4 |  |")
 

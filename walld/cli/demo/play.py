@@ -29,6 +29,7 @@ from walld_client.start import Daemon, start_daemon
 
 from walld.cli.demo.recording import Call, load, text_of
 from walld.cli.exit_codes import CANNOT, DONE, USAGE, complain
+from walld.disk.reserve import RESERVE_NAME
 from walld.escape import escaped, escaped_line
 
 __all__ = ["run"]
@@ -110,7 +111,8 @@ def _stream_and_kill(socket_path: str, recording: list[Call], kill_after: int) -
     print(f"agent   pid {agent.pid} streams a recorded reply of {len(recording)} events")
     sent_seq = 0
     try:
-        for sent_seq in _lines(agent.stdout.fileno(), STREAM_SECONDS_MAX):
+        lines = _lines(agent.stdout.fileno(), STREAM_SECONDS_MAX)
+        for sent_seq in lines:
             _progress(sent_seq, len(recording))
             if sent_seq >= kill_after:
                 break
@@ -118,8 +120,8 @@ def _stream_and_kill(socket_path: str, recording: list[Call], kill_after: int) -
             raise _Failed(f"the agent ended by itself after {sent_seq} events")
         agent.send_signal(signal.SIGKILL)
         agent.wait()
-        # What it wrote between the line that was read and its death counts, too.
-        sent_seq = max([sent_seq, *_lines(agent.stdout.fileno(), 5.0)])
+        # What it wrote between that line and its death counts, too, also what was read with it.
+        sent_seq = max([sent_seq, *lines])
     finally:
         if agent.poll() is None:
             agent.kill()
@@ -204,7 +206,9 @@ def _settles(data: Path, made: list[Call], *, on_disk: bool) -> bool:
     words = [word.encode() for word in longest]
     give_up = time.monotonic() + DISK_SECONDS_MAX
     while time.monotonic() < give_up:
-        files = [_bytes(path) for path in data.rglob("*") if path.is_file()]
+        # The reserve is a megabyte of random bytes: any short word is in there, by chance.
+        paths = [path for path in data.rglob("*") if path.name != RESERVE_NAME and path.is_file()]
+        files = [_bytes(path) for path in paths]
         if any(word in content for word in words for content in files) == on_disk:
             return True
         time.sleep(0.02)

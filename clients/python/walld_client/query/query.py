@@ -44,6 +44,7 @@ class Query:
         "_lock",
         "_patience",
         "_receipts",
+        "_seconds",
         "_socket",
         "_timeout",
         "_was_there",
@@ -60,6 +61,9 @@ class Query:
         self._receipts = receipts or Receipts()
         self._conversation = Conversation(self._receipts)
         self._patience = timeout
+        """Of the kernel, for one call on the socket."""
+        self._seconds = timeout
+        """What the caller gave the request at hand: connecting takes some of it, too."""
         self._was_there = False
         process.register(self)
 
@@ -81,6 +85,7 @@ class Query:
         deadline = time.monotonic() + seconds
         if not self._lock.acquire(timeout=seconds):
             raise Unavailable(f"another request took all of {seconds} s")
+        self._seconds = seconds
         try:
             try:
                 return self._exchange(make, seconds, deadline, again)
@@ -191,7 +196,7 @@ class Query:
         try:
             self._socket.sendall(frame, NOSIGNAL)
         except BlockingIOError as error:
-            raise Unavailable(f"walld took no request within {self._patience:.3g} s") from error
+            raise Unavailable(f"walld took no request within {self._seconds:.3g} s") from error
         except OSError as error:
             raise Stale(f"the connection to walld is gone: {error}") from error
 
@@ -200,13 +205,13 @@ class Query:
         try:
             received = self._socket.recv(bytes_max)
         except BlockingIOError as error:
-            raise self._conversation.late(self._patience) from error
+            raise self._conversation.late(self._seconds) from error
         except OSError as error:
             raise Stale(f"the connection to walld is gone: {error}") from error
         if not received:
             raise Stale("walld closed the connection before it answered")
         if time.monotonic() > deadline:
-            late = Late(f"no whole answer from walld within {self._patience:.3g} s")
+            late = Late(f"no whole answer from walld within {self._seconds:.3g} s")
             raise self._conversation.said or late
         return received
 

@@ -277,6 +277,23 @@ class FakeClock:
         self.now += seconds
 
 
+def test_who_waits_too_long_is_told_of_the_time_that_was_given(
+    daemon: FakeDaemon, path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where most of it was the connection's."""
+    clock = FakeClock()
+    monkeypatch.setattr(query, "time", clock)
+
+    def locate() -> str:
+        clock.now += 4.95
+        return path
+
+    asker = query.Query(locate, timeout=5.0)
+    with pytest.raises(walld_client.Unavailable, match=r"^no answer from walld within 5 s"):
+        asker.ask(wire.Status)
+    asker.close()
+
+
 def test_a_closing_error_cannot_know(daemon: FakeDaemon, asker: Asker) -> None:
     daemon.welcome = wire.Error("version", "another version", "1", "2")  # type: ignore[assignment]
     with pytest.raises(walld_client.Unavailable, match="code version, got 1, limit 2"):
