@@ -1,12 +1,17 @@
 """Per-process state, made anew in the child of a fork.
 
-Owns: the producer id, the numbers of streams, the keeper (the one thread), and the fork hook.
+Owns: the producer id, the numbers of streams, the keeper (the one thread), the fork hook, and the
+check that stands in for it.
 Refuses: knowing what a link or a query is; they register here and offer `forked()`.
 
 Why a child starts anew: it shares the parent's socket. Left open, the parent's SIGKILL would give
 the daemon no end of connection; written to, it would tear the parent's frames. So the child closes
 its copy of the descriptor (close(2), never shutdown(2), which would end the parent's), draws a new
 producer id and sends on a connection of its own.
+
+Python's own forks run the hook. A fork in C (uWSGI with --master) does not: so every call of an
+application asks first whether this is still the process (`check_fork`), before it takes a lock that
+a thread of the parent may have had. A token asks the flag alone (`fork_flag.py`).
 """
 
 from __future__ import annotations
@@ -18,11 +23,13 @@ import weakref
 from itertools import count
 from typing import Protocol
 
+from walld_client.link import fork_flag
 from walld_client.link.io_thread import Keeper
 
 __all__ = [
     "Forked",
     "Mutex",
+    "check_fork",
     "keeper",
     "leave_to_parent",
     "next_stream_number",
@@ -38,6 +45,7 @@ class Forked(Protocol):
         """Runs in the child, before anything else does."""
 
 
+_pid = os.getpid()
 _producer = b""
 _numbers = count(1)
 _keeper = Keeper()
@@ -67,6 +75,15 @@ def register(thing: Forked) -> None:
     _registered.add(thing)
 
 
+def check_fork() -> None:
+    """First of all in each call that is not a token: is this a child whose fork ran no hook?
+
+    The flag also knows a child that has its parent's pid, in a pid namespace of its own.
+    """
+    if not fork_flag.is_owner or os.getpid() != _pid:
+        _after_fork()
+
+
 class Mutex:
     """A lock that is free in the child of a fork: the thread that may have it is not there."""
 
@@ -94,7 +111,9 @@ def _after_fork() -> None:
     """Each is told, whatever befalls another. What failed is raised at the end, and Python prints
     it: a handler of the log may wait for a lock of a thread that is not here.
     """
-    global _producer, _numbers, _keeper
+    global _pid, _producer, _numbers, _keeper
+    _pid = os.getpid()
+    fork_flag.own()
     _producer = b""
     _numbers = count(1)
     parents, _keeper = _keeper, Keeper()

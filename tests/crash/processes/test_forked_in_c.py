@@ -1,0 +1,146 @@
+"""A program that is forked below Python: no hook runs, as in a worker of uWSGI (P1, P11)."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable
+
+import pytest
+from agents.process import Obedient
+from agents.words import said
+from daemon_process import DaemonProcess
+
+FORK = """
+import ctypes, os, signal, traceback
+libc = ctypes.PyDLL(None)
+def forked(work):
+    ready, told = os.pipe()
+    child = libc.fork()
+    if child == 0:
+        try:
+            work()
+            os.write(told, b'.')
+            while True:
+                signal.pause()
+        except BaseException:
+            os.write(told, traceback.format_exc().encode()[-4000:])
+        os._exit(1)
+    os.close(told)
+    error = os.read(ready, 5000)
+    assert error == b'.', error.decode()
+    return child
+"""
+
+WORK = """
+def work():
+    global own
+    own = client.reply('of {name}', stream_id='{name}')
+    for seq in range(1, 101):
+        own.token(token({at}, seq))
+    assert own.drain(20)
+    mine = client.recover('of {name}')
+    assert mine is not None and mine.stream_id == '{name}', mine
+    own.event('alive')
+    assert own.drain(20)
+forked(work)
+"""
+
+
+@pytest.fixture
+def connected(daemon: DaemonProcess, make_agent: Callable[..., Obedient]) -> Obedient:
+    """An agent that has said something and asked something, before it is forked."""
+    agent = make_agent(daemon)
+    agent.do("reply = client.reply('parent', stream_id='parent')")
+    agent.do("[reply.token(token(0, seq)) for seq in range(1, 51)][-1]")
+    assert agent.do("reply.drain(20), client.recover('parent').stream_id") == [True, "parent"]
+    agent.do(FORK)
+    return agent
+
+
+def test_each_child_has_its_own_words_and_answers(
+    daemon: DaemonProcess, connected: Obedient
+) -> None:
+    """They drew the same stream numbers, and shared a socket for events and one for answers."""
+    children = [
+        connected.do(WORK.format(name=name, at=at)) for at, name in enumerate(("a", "b"), 1)
+    ]
+    try:
+        connected.do("reply.token(token(0, 51)), reply.drain(20)")
+        assert connected.do("client.recover('parent').stream_id") == "parent"
+        for at, name in enumerate(("a", "b"), 1):
+            reply = daemon.reader.recover(f"of {name}")
+            assert reply is not None
+            assert (reply.stream_id, reply.text, reply.gaps) == (name, said(at, 100), [])
+        mine = daemon.reader.recover("parent")
+        assert mine is not None
+        assert (mine.text, mine.gaps) == (said(0, 51), [])
+        connected.kill()
+        assert daemon.orphan("parent").text == said(0, 51)
+        its = daemon.reader.recover(stream_id="a")
+        assert its is not None
+        assert (its.status, its.owner_alive) == ("live", True)
+    finally:
+        for child in children:
+            os.kill(child, signal.SIGKILL)
+    assert daemon.orphan("b").text == said(2, 100)
+    assert daemon.metrics()["walld_lost_acked_total"] == 0
+
+
+CALLS = {
+    "token": "reply.token('x') == 0",
+    "reasoning": "reply.reasoning('x') == 0",
+    "arguments": "reply.tool_arguments('x', call_id='c') == 0",
+    "long token": "reply.token('x' * 5000) == 0",
+    "event": "reply.event('x') == 0",
+    "end": "reply.end() == 0",
+    "release": "reply.release() == 0",
+    "release by id": "client.release('parent') is False",
+    "sent_seq": "isinstance(reply.sent_seq, int)",
+    "durable_seq": "reply.durable_seq >= -1",
+    "stats": "client.stats().streams == 0",
+    "recover": "client.recover('nobody') is None",
+    "session": "client.session('s').append('note', {'x': 1}).seq == 1",
+    "close": "client.close(20)",
+}
+
+
+@pytest.mark.parametrize("call", CALLS.values(), ids=list(CALLS))
+def test_whatever_the_child_calls_first_nothing_of_it_is_the_parents(
+    daemon: DaemonProcess, connected: Obedient, call: str
+) -> None:
+    """A reply that it inherited is mute; a lock that a thread of the parent had is free."""
+    connected.do("import threading; inside = threading.Event(); leave = threading.Event()")
+    connected.do(
+        """
+        def hold():
+            from walld_client import first_use
+            with client._link.mutex, client._query._lock, first_use._lock:
+                inside.set()
+                leave.wait()
+        """
+    )
+    child = connected.do(
+        f"""
+        def work():
+            signal.alarm(60)
+            assert {call}, {call!r}
+            assert client._link.registry.by_number == {{}}
+        thread = threading.Thread(target=hold)
+        thread.start()
+        inside.wait()
+        try:
+            child = forked(work)
+        finally:
+            leave.set()
+            thread.join()
+        child
+        """
+    )
+    try:
+        connected.do("reply.token(token(0, 51)), reply.drain(20)")
+        mine = daemon.reader.recover("parent")
+        assert mine is not None
+        assert (mine.text, mine.last_seq, mine.gaps) == (said(0, 51), 51, [])
+    finally:
+        os.kill(child, signal.SIGKILL)
