@@ -144,3 +144,42 @@ def test_whatever_the_child_calls_first_nothing_of_it_is_the_parents(
         assert (mine.text, mine.last_seq, mine.gaps) == (said(0, 51), 51, [])
     finally:
         os.kill(child, signal.SIGKILL)
+
+
+def test_the_first_calls_of_many_threads_of_a_child(
+    daemon: DaemonProcess, connected: Obedient
+) -> None:
+    """One of them makes all anew, before any other begins."""
+    child = connected.do(
+        """
+        import itertools, threading, time
+        from walld_client.link import process
+        class Slow:
+            seconds = itertools.count(1)
+            def forked(self):
+                time.sleep(next(self.seconds) / 10)  # a second one would end behind the first
+        slow = Slow()
+        process._registered = [slow, *process._registered]
+        def say(at):
+            start.wait()
+            own = client.reply('threads', stream_id=f't{at}')
+            for seq in range(1, 21):
+                own.token(token(at, seq))
+            kept[at] = own, own.drain(20)
+        def work():
+            global start, kept
+            start, kept = threading.Barrier(8), {}
+            threads = [threading.Thread(target=say, args=(at,)) for at in range(8)]
+            [thread.start() for thread in threads]
+            [thread.join() for thread in threads]
+            assert [kept[at][1] for at in range(8)] == [True] * 8, kept
+        forked(work)
+        """
+    )
+    try:
+        replies = daemon.reader.recover_all("threads")
+        assert {(one.stream_id, one.text) for one in replies} == {
+            (f"t{at}", said(at, 20)) for at in range(8)
+        }
+    finally:
+        os.kill(child, signal.SIGKILL)

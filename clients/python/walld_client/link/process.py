@@ -16,6 +16,7 @@ a thread of the parent may have had. A token asks the flag alone (`fork_flag.py`
 
 from __future__ import annotations
 
+import logging
 import os
 import socket
 import threading
@@ -45,10 +46,12 @@ class Forked(Protocol):
         """Runs in the child, before anything else does."""
 
 
+_log = logging.getLogger("walld")
 _pid = os.getpid()
 _producer = b""
 _numbers = count(1)
 _keeper = Keeper()
+_settling = threading.RLock()
 _registered: weakref.WeakSet[Forked] = weakref.WeakSet()
 
 
@@ -80,8 +83,18 @@ def check_fork() -> None:
 
     The flag also knows a child that has its parent's pid, in a pid namespace of its own.
     """
-    if not fork_flag.is_owner or os.getpid() != _pid:
-        _after_fork()
+    if _is_owner():
+        return
+    with _settling:  # the first call of each of several threads
+        if not _is_owner():
+            try:
+                _after_fork()
+            except RuntimeError:
+                _log.exception("a fork ran no hook")
+
+
+def _is_owner() -> bool:
+    return bool(fork_flag.is_owner) and os.getpid() == _pid
 
 
 class Mutex:
@@ -112,8 +125,6 @@ def _after_fork() -> None:
     it: a handler of the log may wait for a lock of a thread that is not here.
     """
     global _pid, _producer, _numbers, _keeper
-    _pid = os.getpid()
-    fork_flag.own()
     _producer = b""
     _numbers = count(1)
     parents, _keeper = _keeper, Keeper()
@@ -123,9 +134,17 @@ def _after_fork() -> None:
             thing.forked()
         except BaseException as error:
             errors.append(error)
+    _pid = os.getpid()
+    fork_flag.own()
     if errors:
         text = f"walld did not leave all to the parent of this fork: {errors}"
         raise RuntimeError(text) from errors[0]
 
 
-os.register_at_fork(after_in_child=_after_fork)
+def _forked() -> None:
+    global _settling
+    _settling = threading.RLock()
+    _after_fork()
+
+
+os.register_at_fork(after_in_child=_forked)
