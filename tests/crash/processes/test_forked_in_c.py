@@ -165,6 +165,7 @@ def test_the_first_calls_of_many_threads_of_a_child(
             own = client.reply('threads', stream_id=f't{at}')
             for seq in range(1, 21):
                 own.token(token(at, seq))
+                time.sleep(0.05)  # longer than all that a fork takes
             kept[at] = own, own.drain(20)
         def work():
             global start, kept
