@@ -54,6 +54,8 @@ def connected(daemon: DaemonProcess, make_agent: Callable[..., Obedient]) -> Obe
     agent.do("reply = client.reply('parent', stream_id='parent')")
     agent.do("[reply.token(token(0, seq)) for seq in range(1, 51)][-1]")
     assert agent.do("reply.drain(20), client.recover('parent').stream_id") == [True, "parent"]
+    agent.do("import asyncio, walld_client.aio; mine = walld_client.aio.connect(client._locate())")
+    assert agent.do("asyncio.run(mine.recover('parent')).stream_id") == "parent"
     agent.do(FORK)
     return agent
 
@@ -87,6 +89,24 @@ def test_each_child_has_its_own_words_and_answers(
     assert daemon.metrics()["walld_lost_acked_total"] == 0
 
 
+def test_the_parent_is_lost_at_once_though_its_child_says_nothing(
+    daemon_on_each: DaemonProcess, make_agent: Callable[..., Obedient]
+) -> None:
+    """The child has a copy of its socket, and no call of it has closed that."""
+    daemon = daemon_on_each
+    agent = make_agent(daemon)
+    agent.do("reply = client.reply('parent', stream_id='parent')")
+    agent.do("[reply.token(token(0, seq)) for seq in range(1, 51)][-1]")
+    agent.do(FORK)
+    child = agent.do("forked(lambda: None)")
+    try:
+        agent.kill()
+        reply = daemon.orphan("parent")
+        assert (reply.text, reply.lost_reason) == (said(0, 50), "agent_lost")
+    finally:
+        os.kill(child, signal.SIGKILL)
+
+
 CALLS = {
     "token": "reply.token('x') == 0",
     "reasoning": "reply.reasoning('x') == 0",
@@ -99,9 +119,19 @@ CALLS = {
     "sent_seq": "isinstance(reply.sent_seq, int)",
     "durable_seq": "reply.durable_seq >= -1",
     "stats": "client.stats().streams == 0",
+    "check": "client.check().startswith('recoverable')",
+    "drain": "reply.drain(20)",
+    "reply": "client.reply('own', stream_id='own').drain(20)",
     "recover": "client.recover('nobody') is None",
+    "has_partial": "client.has_partial('nobody') is False",
+    "resolve": "client.resolve('nobody') is False",
     "session": "client.session('s').append('note', {'x': 1}).seq == 1",
+    "post": "client.session('s').append('note', {}, wait=False).is_new and client.close(20)",
+    "sessions": "client.sessions() == []",
+    "delete": "client.delete('s') is False",
     "close": "client.close(20)",
+    "nothing": "globals().pop('reply') and client.stats().streams == 0",
+    "aio": "asyncio.run(mine.recover('parent')).stream_id == 'parent'",
 }
 
 
@@ -125,7 +155,8 @@ def test_whatever_the_child_calls_first_nothing_of_it_is_the_parents(
         def work():
             signal.alarm(60)
             assert {call}, {call!r}
-            assert client._link.registry.by_number == {{}}
+            held = client._link.registry.by_number.values()
+            assert all(one.stream_id != 'parent' for one in held)
         thread = threading.Thread(target=hold)
         thread.start()
         inside.wait()

@@ -13,32 +13,27 @@ from __future__ import annotations
 import mmap
 import sys
 
-try:
-    import ctypes
-except ImportError:  # a Python that was built without libffi
-    ctypes = None  # type: ignore[assignment]
-
 __all__ = ["is_owner", "own"]
 
 _MADV_WIPEONFORK = 18
 """`mmap` has no name for it."""
 
 
-def _wiped_on_fork() -> ctypes.c_bool | None:
-    """False in memory that is zero in a child; None where the kernel has no such thing."""
-    if ctypes is None or sys.platform != "linux":
+def _wiped_on_fork() -> mmap.mmap | None:
+    """None where the kernel has no such thing."""
+    if sys.platform != "linux":
         return None
     try:
         page = mmap.mmap(-1, mmap.PAGESIZE, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
         page.madvise(_MADV_WIPEONFORK)
     except (OSError, ValueError):
         return None
-    return ctypes.c_bool.from_buffer(page)
+    return page
 
 
-_flag = _wiped_on_fork()
-is_owner: object = True if _flag is None else _flag
-"""True as a condition in the process that owns the links; false in a child until it calls `own`.
+_page = _wiped_on_fork()
+is_owner: mmap.mmap | bytes = b"\1" if _page is None else _page
+"""`is_owner[0]` is 1 in the process that owns the links, 0 in a child until it calls `own`.
 
 The object is the same for ever: `from fork_flag import is_owner` sees every change.
 """
@@ -46,8 +41,8 @@ The object is the same for ever: `from fork_flag import is_owner` sees every cha
 
 def own() -> None:
     """Called in a child once nothing of the links is the parent's."""
-    if _flag is not None:
-        _flag.value = True
+    if _page is not None:
+        _page[0] = 1
 
 
 own()

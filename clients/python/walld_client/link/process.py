@@ -24,7 +24,7 @@ import weakref
 from itertools import count
 from typing import Protocol
 
-from walld_client.link import fork_flag
+from walld_client.link.fork_flag import is_owner, own
 from walld_client.link.io_thread import Keeper
 
 __all__ = [
@@ -47,7 +47,8 @@ class Forked(Protocol):
 
 
 _log = logging.getLogger("walld")
-_pid = os.getpid()
+_getpid = os.getpid
+_pid = _getpid()
 _producer = b""
 _numbers = count(1)
 _keeper = Keeper()
@@ -83,18 +84,14 @@ def check_fork() -> None:
 
     The flag also knows a child that has its parent's pid, in a pid namespace of its own.
     """
-    if _is_owner():
+    if is_owner[0] and _getpid() == _pid:
         return
     with _settling:  # the first call of each of several threads
-        if not _is_owner():
+        if not is_owner[0] or _getpid() != _pid:
             try:
                 _after_fork()
             except RuntimeError:
                 _log.exception("a fork ran no hook")
-
-
-def _is_owner() -> bool:
-    return bool(fork_flag.is_owner) and os.getpid() == _pid
 
 
 class Mutex:
@@ -134,8 +131,8 @@ def _after_fork() -> None:
             thing.forked()
         except BaseException as error:
             errors.append(error)
-    _pid = os.getpid()
-    fork_flag.own()
+    _pid = _getpid()
+    own()
     if errors:
         text = f"walld did not leave all to the parent of this fork: {errors}"
         raise RuntimeError(text) from errors[0]

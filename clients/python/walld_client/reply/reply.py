@@ -115,7 +115,7 @@ class ReplyBase:
         except (UnicodeEncodeError, AttributeError):
             return self._text(event_frames.TOKEN, text, info)
         length = len(payload)
-        if info or length > 1024 or not is_owner:
+        if info or length > 1024 or not is_owner[0]:
             return self._text(event_frames.TOKEN, text, info)
         stream = self._stream
         link = self._link

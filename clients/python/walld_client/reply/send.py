@@ -110,7 +110,7 @@ def say_arguments(link: Link, stream: Stream, call_id: str, delta: object) -> in
 
 def _say_short(link: Link, stream: Stream, call_id: bytes | None, text: object) -> int:
     """As `Reply.token`. call_id: packed, of a call whose arguments it is; None: it is reasoning."""
-    if not is_owner or type(text) is not str:
+    if not is_owner[0] or type(text) is not str:
         return 0
     try:
         payload = text.encode()
