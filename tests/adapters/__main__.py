@@ -121,8 +121,13 @@ GROUPS = {
     "litellm": Group(
         "litellm", ("litellm", "openai"), ("wires/test_litellm.py", "wires/test_overhead.py")
     ),
-    # No SDK: a server, which forks what it has imported. It is compiled here.
-    "uwsgi": Group("", ("uwsgi",), ("test_uwsgi.py",), ("uwsgi>=2.0.20",)),
+    # No SDKs: they fork what they have imported. uWSGI is compiled here.
+    "servers": Group(
+        "",
+        ("uwsgi", "gunicorn"),
+        ("test_forking_servers.py",),
+        ("uwsgi>=2.0.20", "gunicorn>=20"),
+    ),
 }
 
 
@@ -201,7 +206,7 @@ def tried(options: argparse.Namespace, name: str) -> Tried:
         return Tried((name, "NOT INSTALLED", trouble))
     said = ""
     if options.overhead:
-        # LangGraph's models are LangChain's, and uWSGI has none.
+        # LangGraph's models are LangChain's, and servers have none.
         code = measure(name) if "wires/test_overhead.py" in group.tests else 0
     else:
         code, said = run_tests(name, group, options.pytest.split())

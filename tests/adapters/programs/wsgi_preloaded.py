@@ -1,4 +1,4 @@
-"""A WSGI program for uWSGI's default: it speaks to walld when it is imported, then it is forked.
+"""A WSGI program that speaks to walld when it is imported; then its server forks the workers.
 
 Each request is a reply of its own session, `/NAME`: its words say its name, and it is asked back.
 """
