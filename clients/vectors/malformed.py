@@ -284,13 +284,18 @@ def _rules() -> Iterator[Case]:
         wire.Release(1, 1),
         _refused(1, 1, "not_terminal"),
     )
-    yield rule(
-        "number_again",
-        "one number for two streams",
-        [start("number_again")],
-        start("number_again_other"),
-        _refused(1, 0, "stream_exists"),
-    )
+    shared = _error("producer_shared", "number 1 again", "a number for each stream")
+    for name, why, before in (
+        ("number_again", "one number for two streams", [start("number_again")]),
+        (
+            "number_behind",
+            "a number behind a later one, whose stream is done with",
+            [start("number_behind"), end, wire.Release(1, 2), start("number_behind_later", 2)],
+        ),
+    ):
+        what = encoded(start(f"{name}_other"))
+        frames = [framing.encode(each) for each in before]
+        yield _case(f"rule_{name}", "agent", why, what, shared, closes=True, before=frames)
     owned = _refused(2, 0, "stream_owned")
     again = start("id_again", 2)
     yield rule("id_again", "one id for two streams", [start("id_again")], again, owned)

@@ -121,6 +121,13 @@ GROUPS = {
     "litellm": Group(
         "litellm", ("litellm", "openai"), ("wires/test_litellm.py", "wires/test_overhead.py")
     ),
+    # No SDKs: they fork what they have imported. uWSGI is compiled here.
+    "servers": Group(
+        "",
+        ("uwsgi", "gunicorn"),
+        ("test_forking_servers.py",),
+        ("uwsgi>=2.0.20", "gunicorn>=20"),
+    ),
 }
 
 
@@ -132,7 +139,8 @@ def install(name: str, group: Group) -> str | None:
     """Make the venv anew. What went wrong, or None."""
     python = python_of(name)
     subprocess.run([sys.executable, "-m", "venv", "--clear", python.parents[1]], check=True)
-    wanted = ["-e", f"{CLIENT}[{group.extras}]", "-e", str(ROOT), "pytest>=8", *group.needs]
+    client = f"{CLIENT}[{group.extras}]" if group.extras else str(CLIENT)
+    wanted = ["-e", client, "-e", str(ROOT), "pytest>=8", *group.needs]
     command = [python, "-m", "pip", "--quiet", "--disable-pip-version-check", "install", *wanted]
     try:
         done = subprocess.run(
@@ -198,7 +206,8 @@ def tried(options: argparse.Namespace, name: str) -> Tried:
         return Tried((name, "NOT INSTALLED", trouble))
     said = ""
     if options.overhead:
-        code = measure(name) if name != "langgraph" else 0  # its models are LangChain's
+        # LangGraph's models are LangChain's, and servers have none.
+        code = measure(name) if "wires/test_overhead.py" in group.tests else 0
     else:
         code, said = run_tests(name, group, options.pytest.split())
     word = "passed" if code == 0 else f"FAILED ({code})"

@@ -14,6 +14,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from walld import limits
+from walld.errors import ProtocolError
 
 if TYPE_CHECKING:
     from walld_client.wire import messages as wire
@@ -21,7 +22,16 @@ if TYPE_CHECKING:
     from walld.engine.engine import Engine
     from walld.engine.peer import Connection
 
-__all__ = ["AT_MS_MAX", "SEQ_MAX", "Problem", "id_length", "resume_problem", "start_problem"]
+__all__ = [
+    "AT_MS_MAX",
+    "SEQ_MAX",
+    "Problem",
+    "check_order",
+    "check_producer",
+    "id_length",
+    "resume_problem",
+    "start_problem",
+]
 
 SEQ_MAX = 2**32 - 1
 AT_MS_MAX = 2**53 - 1
@@ -35,6 +45,39 @@ def id_length(value: str | None) -> int:
     return 0 if value is None else len(value.encode("utf-8", "surrogatepass"))
 
 
+def check_producer(connection: Connection, start: wire.Start) -> None:
+    """Raises ProtocolError where two processes speak as one producer: a number has two streams.
+
+    A program that was forked below a client which does not notice has two processes on one socket,
+    later on two. Behind such a number nobody knows whose a word is.
+    """
+    assert connection.producer is not None
+    known = connection.producer.streams.get(start.stream)
+    if known is not None and known.begin.stream_id != start.stream_id:
+        raise _shared(start.stream)
+
+
+def check_order(connection: Connection, start: wire.Start) -> None:
+    """The same of a Start whose number has no stream: Starts come in the order of their numbers, so
+    behind a later one it is another process's, and what had its number is done with.
+    """
+    number, stream_id = connection.started
+    if start.stream < number or (start.stream == number and start.stream_id != stream_id):
+        raise _shared(start.stream)
+    connection.started = start.stream, start.stream_id
+
+
+def _shared(number: int) -> ProtocolError:
+    return ProtocolError(
+        "producer_shared",
+        "two processes speak as one producer: the program was forked after it had connected, where "
+        "its walld client did not notice; update that, or connect behind the fork (uWSGI: "
+        "lazy-apps)",
+        f"number {number} again",
+        "a number for each stream",
+    )
+
+
 def start_problem(
     engine: Engine, connection: Connection, event: wire.Start, *, is_anew: bool = False
 ) -> Problem | None:
@@ -44,9 +87,6 @@ def start_problem(
     problem = _shape_problem(event)
     if problem is not None:
         return problem
-    assert connection.producer is not None
-    if event.stream in connection.producer.streams:
-        return "stream_exists", f"number {event.stream} again", "a number for each stream"
     live = engine.registry.live.get(connection.uid)
     if live is not None and live.bytes >= limits.LIVE_BYTES_PER_UID_MAX:
         got = f"{live.count} live streams of {live.bytes} bytes"
@@ -64,7 +104,7 @@ def start_problem(
     return None
 
 
-def resume_problem(connection: Connection, resume: wire.Resume) -> Problem | None:
+def resume_problem(resume: wire.Resume) -> Problem | None:
     """What no client can mean by a Resume: it is answered, and counted with, as it stands."""
     start = resume.start
     if not 1 <= start.stream <= SEQ_MAX:
@@ -82,10 +122,6 @@ def resume_problem(connection: Connection, resume: wire.Resume) -> Problem | Non
     length = id_length(resume.moved_to)
     if length > limits.ID_BYTES_MAX or (length == 0 and resume.moved_to is not None):
         return "id_length", f"moved_to of {length} bytes", f"1..{limits.ID_BYTES_MAX}"
-    assert connection.producer is not None
-    known = connection.producer.streams.get(start.stream)
-    if known is not None and known.begin.stream_id != start.stream_id:
-        return "stream_exists", f"number {start.stream} again", "a number for each stream"
     return None
 
 

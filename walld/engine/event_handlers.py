@@ -4,7 +4,8 @@ Owns: the checks on an intact event and its effect on its stream. Refuses: frami
 fast path (`frame_decoder.py`), batches (`batch_builder.py`), I/O.
 
 Invariants
-- An illegal event is refused by (stream, seq) and changes nothing; the connection goes on.
+- An illegal event is refused by (stream, seq) and changes nothing; the connection goes on. Where
+  it shows that two processes speak as one producer, that ends: nothing behind it is taken.
 - A seq below what was taken is a duplicate: ignored and acknowledged again. A seq above it is
   taken, and what is missing stays missing: a gap that recovery shows (P10).
 - First terminal wins. Release is legal after any terminal, and only then.
@@ -19,7 +20,14 @@ from walld_client.wire import messages as wire
 from walld_client.wire.framing import encode
 
 from walld import limits
-from walld.engine.admission import SEQ_MAX, Problem, id_length, start_problem
+from walld.engine.admission import (
+    SEQ_MAX,
+    Problem,
+    check_order,
+    check_producer,
+    id_length,
+    start_problem,
+)
 from walld.engine.batch import Tombstone
 from walld.engine.stream import Stream, varint_lengths
 from walld.replies.fragments import epoch_of
@@ -282,14 +290,16 @@ class Rules:
     def _start(self, connection: Connection, event: wire.Start, at_ms: int) -> None:
         producer = connection.producer
         assert producer is not None
+        check_producer(connection, event)
         producer.said_max = max(producer.said_max, event.stream)
         known = producer.streams.get(event.stream)
-        if known is not None and known.begin.stream_id == event.stream_id:
+        if known is not None:
             self._engine.counters.discarded["duplicate"] += 1
             known.connection = connection
             connection.dirty.add(known)
             return
-        if event.stream <= producer.number_max and known is None:
+        check_order(connection, event)
+        if event.stream <= producer.number_max:
             self._engine.counters.discarded["late"] += 1
             return
         self.resume(connection, event, at_ms)

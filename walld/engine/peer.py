@@ -85,6 +85,7 @@ class Connection:
         "posted",
         "process",
         "producer",
+        "started",
         "tail",
         "told_no",
         "uid",
@@ -100,6 +101,9 @@ class Connection:
         """The beginning of a frame whose rest has not come."""
         self.frame_bytes = 0
         """How long `tail` must get before it is worth looking at."""
+        self.started = 0, ""
+        """Number and stream id of the last Start that came on it: the next one has a higher number.
+        """
         self.told_no = -1
         """Batch up to which a Drain has told it what is written and not synced."""
         self.dirty: set[Stream] = set()

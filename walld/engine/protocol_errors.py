@@ -42,6 +42,7 @@ CLOSING_CODES: Final = frozenset(
         "frame_too_long",
         "malformed",
         "not_hello",
+        "producer_shared",
         "slow_frame",
         "too_many_begun",
         "too_many_peers",

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 from walld_client.wire import messages as wire
 from walld_client.wire.framing import encode
 
-from walld.engine.admission import resume_problem
+from walld.engine.admission import check_producer, resume_problem
 from walld.engine.event_handlers import begin_of
 from walld.wal.layout import Flag
 
@@ -34,15 +34,16 @@ class Returning:
 
     def take_up(self, connection: Connection, resume: wire.Resume, at_ms: int) -> None:
         """One stream. What is said is counted with as it stands, so it is looked at first."""
-        problem = resume_problem(connection, resume)
+        problem = resume_problem(resume)
         if problem is not None:
             self._engine.rules.refuse_start(connection, resume.start, problem)
             return
         start, producer = resume.start, connection.producer
         assert producer is not None
+        check_producer(connection, start)
         producer.said_max = max(producer.said_max, start.stream)
         stream = producer.streams.get(start.stream)
-        if stream is not None and stream.begin.stream_id == start.stream_id:
+        if stream is not None:
             self._goes_on(connection, resume, stream)
             return
         is_over = self._is_over(producer, resume)

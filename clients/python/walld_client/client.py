@@ -121,6 +121,7 @@ class ClientBase:
 
         Works from any thread and after the Reply object is gone. ValueError before its end.
         """
+        process.check_fork()
         stream = self._link.registry.named(stream_id)
         return stream is not None and send.release(self._link, stream) > 0
 
@@ -393,6 +394,7 @@ class Client(ClientBase):
         Another close() waits for this one, in its own time, and says the same. One that is
         interrupted in its wait has let go of nothing: the next does it.
         """
+        process.check_fork()
         deadline = time.monotonic() + timeout
         lock = self._closing.lock
         if self._closer == threading.get_ident():  # in a signal handler, within the other one

@@ -27,6 +27,7 @@ T = TypeVar("T")
 _WAIT_SECONDS: Final = 10.0
 """For a load of milliseconds. Behind it all goes on as if there were no lock."""
 _lock = threading.RLock()
+_pid = os.getpid()
 
 
 @contextmanager
@@ -36,6 +37,8 @@ def loading() -> Iterator[None]:
     Unavailable where the kernel refuses to read the module, of a program at its limit of open files
     say: what was asked cannot be answered now, and may be later.
     """
+    if os.getpid() != _pid:  # forked in C: no hook has run
+        _after_fork_in_child()
     lock = _lock
     is_held = lock.acquire(timeout=_WAIT_SECONDS)
     try:
@@ -59,11 +62,9 @@ def _after_fork_in_parent() -> None:
 
 
 def _after_fork_in_child() -> None:
-    global _lock
-    try:
-        _lock.release()
-    except RuntimeError:  # it was not to be had, and who has it is not here
-        _lock = threading.RLock()
+    """Whoever has the parent's is not here."""
+    global _lock, _pid
+    _lock, _pid = threading.RLock(), os.getpid()
 
 
 # Of these hooks the last registered takes its lock first. A load may create a logger: `logging` is

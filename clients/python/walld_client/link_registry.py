@@ -39,6 +39,7 @@ def join(socket: str | None, backlog_bytes_max: int) -> tuple[str, Link]:
     from walld_client.link.link import Link
     from walld_client.link.socket_path import find_socket
 
+    process.check_fork()
     key = socket or ""
     with _mutex.lock:
         if key not in _links:
@@ -52,6 +53,7 @@ def join(socket: str | None, backlog_bytes_max: int) -> tuple[str, Link]:
 
 def part(key: str, link: Link) -> bool:
     """A client is done with it. True for the last one, who must shut it."""
+    process.check_fork()
     with _mutex.lock:
         if _links.get(key) is not link:
             return False
@@ -86,6 +88,7 @@ def at_exit(hand_over: Callable[[float], object]) -> None:
 
 
 def _at_exit() -> None:
+    process.check_fork()
     deadline = time.monotonic() + CLOSE_SECONDS
     for link in list(_links.values()):
         flushed(link, max(0.0, deadline - time.monotonic()))

@@ -15,7 +15,7 @@ from typing import Final
 import msgspec
 from walld_client.errors import Unavailable
 from walld_client.first_use import loading
-from walld_client.link import poll
+from walld_client.link import poll, process
 from walld_client.link.connection import NOSIGNAL
 from walld_client.link.link import Link
 from walld_client.link.socket_path import check_server
@@ -56,6 +56,7 @@ class Stats(msgspec.Struct, frozen=True):
 
 def stats_of(link: Link) -> Stats:
     """Counted under the link's lock: the numbers belong together."""
+    process.check_fork()
     with link.mutex, link:
         link.catch_up()
         backlog = link.backlog
@@ -79,6 +80,7 @@ def stats_of(link: Link) -> Stats:
 
 def sentence(link: Link, locate: Callable[[], str]) -> str:
     """For a start-up log: recoverable or not, and why. Waits for the daemon `_KNOCK_MS` at most."""
+    process.check_fork()
     with link.mutex, link:
         if link.connected:
             link.hear()  # that this process may not come in is said to it there

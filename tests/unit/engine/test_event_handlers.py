@@ -13,6 +13,7 @@ from walld.engine.event_handlers import KIND
 from walld.engine.peer import Connection
 from walld.engine.protocol_errors import REFUSED_CODES
 from walld.engine.stream import Stream
+from walld.errors import ProtocolError
 
 LONG = b"x" * (limits.TEXT_BYTES_MAX + 1)
 LONG_ID = "é" * (limits.ID_BYTES_MAX // 2 + 1)
@@ -58,7 +59,6 @@ REFUSED: list[tuple[msgspec.Struct, str, str, str]] = [
         for at_ms in (-1, 2**53, 2**63)
     ],
     (wire.Start(9, 3, "n", "s"), "bad_seq", "start with seq 3", "0"),
-    (wire.Start(1, 0, "n", "s"), "stream_exists", "number 1 again", "a number for each stream"),
     (wire.Token(7, 1, b"x"), "unknown_stream", "stream 7", "a stream that began (highest 2)"),
     (wire.Token(0, 1, b"x"), "bad_seq", "stream 0, seq 1", f"1..{SEQ_MAX}, 0..{SEQ_MAX}"),
     (wire.Token(-1, 1, b"x"), "bad_seq", "stream -1, seq 1", f"1..{SEQ_MAX}, 0..{SEQ_MAX}"),
@@ -132,6 +132,7 @@ def test_no_code_that_rules_give_is_left_out() -> None:
     elsewhere = {
         "bad_level",
         "disk_full",
+        "stream_exists",
         "stream_owned",
         "too_many_streams",
     }  # below, and in test_engine
@@ -210,7 +211,6 @@ STARTS = wire.Start(9, 0, "n", "s")
         (wire.Start(9, 1, "n", "s"), (0, -1, 5), "bad_seq"),
         (wire.Start(9, 0, LONG_ID, "s"), (0, -1, 5), "id_length"),
         (wire.Start(9, 0, "n", "s", at_ms=-1), (0, -1, 5), "malformed_event"),
-        (wire.Start(1, 0, "n", "s"), (0, -1, 5), "stream_exists"),
     ],
 )
 @pytest.mark.parametrize("released", [True, False])
@@ -232,6 +232,42 @@ def test_a_resume_that_no_client_can_mean_changes_nothing(
     assert (refused.stream, refused.seq, refused.code) == (start.stream, start.seq, code)
     assert world.engine.counters.lost_acked == 0
     assert agent.producer.said_max == 2
+    assert {n: picture(s) for n, s in agent.producer.streams.items()} == before
+
+
+ANOTHER = wire.Start(1, 0, "n", "of another process")
+
+
+@pytest.mark.parametrize(
+    "said",
+    [ANOTHER, wire.Start(2, 0, "n", "s"), wire.Resume(ANOTHER, 0, -1, 5, False)],
+    ids=["behind a later one", "the last number", "resume"],
+)
+@pytest.mark.parametrize("done", [True, False])
+def test_two_processes_that_speak_as_one_producer_are_parted_before_a_word_is_mixed(
+    world: World, agent: Connection, said: wire.Start | wire.Resume, done: bool
+) -> None:
+    if done and isinstance(said, wire.Start):
+        world.say(agent, wire.End(1, 2, clean=True))
+        world.say(agent, wire.Release(1, 3))
+        world.say(agent, wire.Release(2, 2))
+        world.flush()
+    assert agent.producer is not None
+    before = {n: picture(s) for n, s in agent.producer.streams.items()}
+    with pytest.raises(ProtocolError, match="forked") as caught:
+        world.say(agent, said, wire.Token(1, 9, b"of another process"))
+    assert caught.value.code == "producer_shared"
+    assert {n: picture(s) for n, s in agent.producer.streams.items()} == before
+
+
+def test_nor_do_they_mix_on_two_connections(world: World, agent: Connection) -> None:
+    """The first one closed: each has one of its own, and the producer that it inherited."""
+    assert agent.producer is not None
+    before = {n: picture(s) for n, s in agent.producer.streams.items()}
+    for said in (ANOTHER, wire.Resume(ANOTHER, 0, -1, 5, False)):
+        other = world.connect(producer=agent.producer.id)
+        with pytest.raises(ProtocolError, match="two processes"):
+            world.say(other, said, wire.Token(1, 9, b"of another process"))
     assert {n: picture(s) for n, s in agent.producer.streams.items()} == before
 
 
@@ -315,7 +351,10 @@ def test_late_events_of_a_stream_that_is_done_are_counted_and_not_answered(
 
 
 def test_a_number_is_never_used_again(world: World, agent: Connection) -> None:
-    world.say(agent, wire.Release(2, 2), wire.Start(2, 0, "another", "s"))
+    assert agent.producer is not None
+    world.say(agent, wire.Release(2, 2))
+    later = world.connect(producer=agent.producer.id)
+    world.say(later, wire.Start(2, 0, "another", "s"))
     assert world.engine.registry.by_key.keys() == {(1000, "r1")}
     assert world.engine.counters.discarded["late"] == 1
 

@@ -204,6 +204,7 @@ def test_cases_have_names_of_their_own() -> None:
         *("slow_frame", "too_many_peers", "too_many_begun"),  # a clock, many peers
         "foreign_uid",  # another user
         *("too_many_streams", "recovering"),  # 100,000 streams, a daemon that starts
+        "stream_exists",  # a reply whose owner is gone
         *("behind", "refused", "internal", "unreadable"),  # another process, a reply, a bad disk
         *(LEDGER_CODES - {"bad_level", "id_length"}),  # a session
     }

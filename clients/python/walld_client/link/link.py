@@ -66,6 +66,7 @@ class Link(Connection):
 
     def begin(self, start: messages.Start, careful: bool) -> Stream:
         """Open a stream: its Start (with ID for stream and seq) is on its way when this returns."""
+        process.check_fork()
         body = event_frames.body_of(start)
         process.keeper().keep(self)
         with self.mutex, self:
@@ -125,6 +126,7 @@ class Link(Connection):
 
     def sent_seq(self, stream: Stream) -> int:
         """Highest seq the kernel has taken, on the connection at hand."""
+        process.check_fork()
         with self.mutex:  # reading only
             return self.backlog.taken_seq(stream)
 
@@ -135,6 +137,7 @@ class Link(Connection):
         somebody who deleted its session, would be waited for in vain.
         What waits for a connection is sent at once, not when the next attempt would be due.
         """
+        process.check_fork()
         if not self.registry.by_number:
             return []
         with self.mutex:  # reading only: also for a signal handler that finds its thread inside
@@ -168,6 +171,7 @@ class Link(Connection):
 
     def leaving(self, session_id: str) -> Callable[[], None]:
         """To be called once the session is deleted, with what was said of it up to here."""
+        process.check_fork()
         with self.mutex:  # reading only
             said = [(one, one.next_seq - 1) for one in self.registry.of_session(session_id)]
             ended = [stream for stream, _ in said if stream.terminal]
@@ -233,6 +237,7 @@ class Link(Connection):
 
     def drain(self, level: str, done: Callable[[bool], None]) -> int:
         """Ask to be told when all that was sent so far is at `level`. Returns the drain's id."""
+        process.check_fork()
         process.keeper().keep(self)
         with self.mutex, self:
             drain_id = self._next_drain
@@ -255,6 +260,7 @@ class Link(Connection):
         Who flushes is about to leave, maybe sooner than the next attempt would be due: one is
         made here, so `dialing.connections` says whether anybody has ever been there.
         """
+        process.check_fork()
         with self.mutex, self:
             if self.tell_flushed(done):
                 return True
@@ -283,6 +289,7 @@ class Link(Connection):
 
     def shut(self, done: Callable[[], None]) -> None:
         """End the connection for good; `done` is called when its descriptor is closed."""
+        process.check_fork()
         with self.mutex, self:
             self._closing = True
             self.flowing = False

@@ -1,16 +1,22 @@
 """Per-process state, made anew in the child of a fork.
 
-Owns: the producer id, the numbers of streams, the keeper (the one thread), and the fork hook.
+Owns: the producer id, the numbers of streams, the keeper (the one thread), the fork hook, and the
+check that stands in for it.
 Refuses: knowing what a link or a query is; they register here and offer `forked()`.
 
 Why a child starts anew: it shares the parent's socket. Left open, the parent's SIGKILL would give
 the daemon no end of connection; written to, it would tear the parent's frames. So the child closes
 its copy of the descriptor (close(2), never shutdown(2), which would end the parent's), draws a new
 producer id and sends on a connection of its own.
+
+Python's own forks run the hook. A fork in C (uWSGI with --master) does not: so every call of an
+application asks first whether this is still the process (`check_fork`), before it takes a lock that
+a thread of the parent may have had. A token asks the flag alone (`fork_flag.py`).
 """
 
 from __future__ import annotations
 
+import logging
 import os
 import socket
 import threading
@@ -18,11 +24,13 @@ import weakref
 from itertools import count
 from typing import Protocol
 
+from walld_client.link.fork_flag import is_owner, own
 from walld_client.link.io_thread import Keeper
 
 __all__ = [
     "Forked",
     "Mutex",
+    "check_fork",
     "keeper",
     "leave_to_parent",
     "next_stream_number",
@@ -38,9 +46,13 @@ class Forked(Protocol):
         """Runs in the child, before anything else does."""
 
 
+_log = logging.getLogger("walld")
+_getpid = os.getpid
+_pid = _getpid()
 _producer = b""
 _numbers = count(1)
 _keeper = Keeper()
+_settling = threading.RLock()
 _registered: weakref.WeakSet[Forked] = weakref.WeakSet()
 
 
@@ -65,6 +77,21 @@ def keeper() -> Keeper:
 def register(thing: Forked) -> None:
     """`thing.forked()` runs in every child from here on, while it lives."""
     _registered.add(thing)
+
+
+def check_fork() -> None:
+    """First of all in each call that is not a token: is this a child whose fork ran no hook?
+
+    The flag also knows a child that has its parent's pid, in a pid namespace of its own.
+    """
+    if is_owner[0] and _getpid() == _pid:
+        return
+    with _settling:  # the first call of each of several threads
+        if not is_owner[0] or _getpid() != _pid:
+            try:
+                _after_fork()
+            except RuntimeError:
+                _log.exception("a fork ran no hook")
 
 
 class Mutex:
@@ -94,7 +121,7 @@ def _after_fork() -> None:
     """Each is told, whatever befalls another. What failed is raised at the end, and Python prints
     it: a handler of the log may wait for a lock of a thread that is not here.
     """
-    global _producer, _numbers, _keeper
+    global _pid, _producer, _numbers, _keeper
     _producer = b""
     _numbers = count(1)
     parents, _keeper = _keeper, Keeper()
@@ -104,9 +131,17 @@ def _after_fork() -> None:
             thing.forked()
         except BaseException as error:
             errors.append(error)
+    _pid = _getpid()
+    own()
     if errors:
         text = f"walld did not leave all to the parent of this fork: {errors}"
         raise RuntimeError(text) from errors[0]
 
 
-os.register_at_fork(after_in_child=_after_fork)
+def _forked() -> None:
+    global _settling
+    _settling = threading.RLock()
+    _after_fork()
+
+
+os.register_at_fork(after_in_child=_forked)

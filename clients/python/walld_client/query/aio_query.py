@@ -58,6 +58,7 @@ class AsyncQuery:
         connection that turns out to be dead is made anew, once. again, and a daemon that still
         reads its log: as in query.py.
         """
+        process.check_fork()
         seconds = self._timeout if timeout is None else timeout
         loop = asyncio.get_running_loop()
         if loop is not self._loop:

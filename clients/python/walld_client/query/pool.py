@@ -39,6 +39,7 @@ class Pool:
         again: bool = True,
     ) -> bytes:
         """The whole answer to a request, as `Query.ask`."""
+        process.check_fork()
         seconds = self._timeout if timeout is None else timeout
         if not self._free.acquire(timeout=seconds):
             raise Unavailable(f"{QUERIES_MAX} other requests took all of {seconds} s")

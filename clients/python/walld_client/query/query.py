@@ -81,6 +81,7 @@ class Query:
         asked twice; where not, one that was sent and not answered is Unavailable. A daemon that
         still reads its log is asked again while there is time.
         """
+        process.check_fork()
         seconds = self._timeout if timeout is None else timeout
         deadline = time.monotonic() + seconds
         if not self._lock.acquire(timeout=seconds):
@@ -96,6 +97,7 @@ class Query:
 
     def close(self) -> None:
         """End the connection; the next request makes another."""
+        process.check_fork()
         with self._lock:
             self._drop()
 

@@ -7,8 +7,8 @@ A call raises ValueError or TypeError for what only a mistake in the program can
 is not one, a text that is not a str, a release before the end); never for the daemon's sake.
 
 The short way: with the connection flowing, a token is one Struct.pack, one append to the ring and
-one send(2), under the link's lock. All else (redact, info, length, a daemon that is away, the
-chores) is decided on the long way (`send.py`).
+one send(2), under the link's lock. All else (redact, info, length, a daemon that is away, a fork,
+the chores) is decided on the long way (`send.py`).
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ from walld_client.limits import NAME_BYTES_MAX, SHORT_TEXT_BYTES_MAX, TIMEOUT_SE
 from walld_client.link import process
 from walld_client.link.ack_handler import DRAIN_LEVELS
 from walld_client.link.connection import NOSIGNAL
+from walld_client.link.fork_flag import is_owner
 from walld_client.link.link import Link
 from walld_client.link.stream import Stream
 from walld_client.reply.open_calls import OpenCalls
@@ -94,6 +95,7 @@ class ReplyBase:
         when that memory had let go of it (`unheld`); refused (`refused`). What came later may be
         safe as well, this number does not say so; `drain` waits for what can still arrive.
         """
+        process.check_fork()
         link = self._link
         with link.mutex:
             if link.connected and not link.held:
@@ -113,7 +115,7 @@ class ReplyBase:
         except (UnicodeEncodeError, AttributeError):
             return self._text(event_frames.TOKEN, text, info)
         length = len(payload)
-        if info or length > 1024:
+        if info or length > 1024 or not is_owner[0]:
             return self._text(event_frames.TOKEN, text, info)
         stream = self._stream
         link = self._link

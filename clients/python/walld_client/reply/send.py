@@ -18,6 +18,8 @@ from walld_client.encoding import event_frames
 from walld_client.encoding.event_frames import ID
 from walld_client.ids import checked_id
 from walld_client.limits import SHORT_TEXT_BYTES_MAX
+from walld_client.link import process
+from walld_client.link.fork_flag import is_owner
 from walld_client.link.link import Link
 from walld_client.link.lock import Reentered
 from walld_client.link.stream import Stream
@@ -43,6 +45,7 @@ def say(
     (not that of the release), or 0 where the stream takes nothing any more, or where the call
     interrupted another one in this thread: then it is said as soon as that is done.
     """
+    process.check_fork()
     bodies = [event if callable(event) else event_frames.body_of(event) for event in events]
     seq = 0
     say_one = link.put if terminal else link.give
@@ -72,6 +75,7 @@ def say_text(
     link: Link, stream: Stream, tag: int, pieces: Sequence[bytes], info: bytes | None
 ) -> int:
     """Send text as one event a piece. Returns the last one's seq, or 0."""
+    process.check_fork()
     kind = messages.Token if tag == event_frames.TOKEN else messages.Reasoning
     if info is not None:
         return say(link, stream, [kind(ID, ID, piece, info) for piece in pieces])
@@ -106,7 +110,7 @@ def say_arguments(link: Link, stream: Stream, call_id: str, delta: object) -> in
 
 def _say_short(link: Link, stream: Stream, call_id: bytes | None, text: object) -> int:
     """As `Reply.token`. call_id: packed, of a call whose arguments it is; None: it is reasoning."""
-    if type(text) is not str:
+    if not is_owner[0] or type(text) is not str:
         return 0
     try:
         payload = text.encode()
@@ -129,6 +133,7 @@ def _say_short(link: Link, stream: Stream, call_id: bytes | None, text: object) 
 
 def release(link: Link, stream: Stream) -> int:
     """Send Release. ValueError before a terminal: the reply is not whole, nothing may go yet."""
+    process.check_fork()
     seq, is_early = 0, False
     try:
         with link.mutex, link:

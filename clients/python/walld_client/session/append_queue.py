@@ -61,10 +61,12 @@ class Outbox:
         process.register(self)
 
     def __len__(self) -> int:
+        process.check_fork()
         return len(self._carrier)
 
     def post(self, session_id: str, entry: NewEntry) -> None:
         """Send it, or keep it for later. Unavailable where so much waits that it does not fit."""
+        process.check_fork()
         full = self._carrier.post(Posted(session_id, entry, self._released(session_id)))
         if full:
             raise Unavailable(full)
@@ -81,6 +83,7 @@ class Outbox:
         """Wait until all that was posted, to that session, is answered. Unavailable where that
         takes longer.
         """
+        process.check_fork()
         carrier = self._carrier
         is_done = _is_answered if session_id is None else partial(_is_answered_of, session_id)
         if not _waited(carrier, is_done, timeout):
@@ -92,6 +95,7 @@ class Outbox:
         """Give the kernel what it takes at once, and let go: whoever closes has waited before. What
         is left is lost, and said so, also by a close in another loop that comes behind this one.
         """
+        process.check_fork()
         with self._closing:  # the other one may be at it: only then it knows
             carrier, self._carrier = self._carrier, self._made()
             _waited(carrier, _is_handed_over, 0.0)
