@@ -35,6 +35,7 @@ from bench.peers import costs
 from bench.peers.known import PEERS
 from bench.progress import Progress
 from bench.run import Run
+from bench.supervisor import supervised
 from bench.table import Figure
 
 __all__ = ["FLOORS", "Verdict", "judged", "main", "measured"]
@@ -137,7 +138,8 @@ def measured(
 ) -> tuple[dict[str, float], bool]:
     """(the ratios of a short run, whether it came to its end in that time)."""
     command = [sys.executable, "-m", "bench.check", str(folder), str(memory)]
-    process = subprocess.Popen(command, env=environment(), process_group=0)
+    # Its line of progress is for the terminal itself.
+    process = subprocess.Popen(command, env=environment(), process_group=0, stderr=sys.stderr)
     ended = False
     try:
         process.wait(seconds)
@@ -188,14 +190,8 @@ def main() -> int:
     return 1 if fallen else 0
 
 
-def _asked_to_end(number: int, _frame: object) -> None:
-    sys.exit(128 + number)
-
-
 if __name__ == "__main__":
     if len(sys.argv) > 1:
         _measure(*map(Path, sys.argv[1:]))
     else:
-        for number in (signal.SIGTERM, signal.SIGHUP):
-            signal.signal(number, _asked_to_end)  # what it has started ends with it
-        sys.exit(main())
+        sys.exit(supervised(main))
