@@ -31,7 +31,7 @@ from bench.peers.known import versions
 from bench.progress import Progress
 from bench.questions import QUESTIONS
 from bench.run import Run
-from bench.supervisor import STOPPED, Stopped, finishing, stopping
+from bench.supervisor import STOPPED, Stopped, finishing, say_stopped, stopping
 from bench.table import Figure, as_json, markdown, render
 
 RESULTS = Path(__file__).parent / "results"
@@ -157,8 +157,7 @@ def main(arguments: list[str] | None = None) -> int:
         if not stopping():
             raise
         answers.stopped = STOPPED
-        there = ", ".join(dict.fromkeys(figure.question for figure in answers.figures))
-        print(f"bench: stopped; answered by then: {there or 'nothing'}", file=sys.stderr)
+        say_stopped(dict.fromkeys(figure.question for figure in answers.figures))
     finally:
         shutil.rmtree(folder, ignore_errors=True)
     if answers.stopped and not answers.figures:
