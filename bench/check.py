@@ -37,6 +37,7 @@ from bench.peers.known import PEERS
 from bench.progress import Progress
 from bench.report.table import Figure
 from bench.run import Run
+from bench.supervisor import supervised
 
 __all__ = ["FLOORS", "Verdict", "judged", "main", "measured"]
 
@@ -138,7 +139,8 @@ def measured(
 ) -> tuple[dict[str, float], bool]:
     """(the ratios of a short run, whether it came to its end in that time)."""
     command = [sys.executable, "-m", "bench.check", str(folder), str(memory)]
-    process = subprocess.Popen(command, env=environment(), process_group=0)
+    # Its line of progress is for the terminal itself.
+    process = subprocess.Popen(command, env=environment(), process_group=0, stderr=sys.stderr)
     ended = False
     try:
         process.wait(seconds)
@@ -189,14 +191,8 @@ def main() -> int:
     return 1 if fallen else 0
 
 
-def _asked_to_end(number: int, _frame: object) -> None:
-    sys.exit(128 + number)
-
-
 if __name__ == "__main__":
     if len(sys.argv) > 1:
         _measure(*map(Path, sys.argv[1:]))
     else:
-        for number in (signal.SIGTERM, signal.SIGHUP):
-            signal.signal(number, _asked_to_end)  # what it has started ends with it
-        sys.exit(main())
+        sys.exit(supervised(main))

@@ -32,7 +32,7 @@ from bench.questions import QUESTIONS
 from bench.report.charts import charts
 from bench.report.table import Figure, as_json, markdown, render
 from bench.run import Run
-from bench.supervisor import STOPPED, Stopped, finishing, stopping
+from bench.supervisor import STOPPED, Stopped, finishing, say_stopped, stopping
 
 RESULTS = Path(__file__).parent / "results"
 
@@ -159,8 +159,7 @@ def main(arguments: list[str] | None = None) -> int:
         if not stopping():
             raise
         answers.stopped = STOPPED
-        there = ", ".join(dict.fromkeys(figure.question for figure in answers.figures))
-        print(f"bench: stopped; answered by then: {there or 'nothing'}", file=sys.stderr)
+        say_stopped(dict.fromkeys(figure.question for figure in answers.figures))
     finally:
         shutil.rmtree(folder, ignore_errors=True)
     if answers.stopped and not answers.figures:

@@ -22,7 +22,7 @@ import os
 import signal
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from types import FrameType
@@ -31,7 +31,7 @@ from typing import TYPE_CHECKING, Final, Never
 if TYPE_CHECKING:
     from sys import UnraisableHookArgs
 
-__all__ = ["STOPPED", "Stopped", "finishing", "stopping", "supervised"]
+__all__ = ["STOPPED", "Stopped", "finishing", "say_stopped", "stopping", "supervised"]
 
 _PR_SET_PDEATHSIG: Final = 1
 _PR_SET_CHILD_SUBREAPER: Final = 36
@@ -141,6 +141,13 @@ def stopping() -> bool:
     return _stopping
 
 
+def say_stopped(answered: Iterable[str]) -> None:
+    """The one line, in the place of a terminal's line of progress."""
+    clear = "\r\x1b[2K" if sys.stderr.isatty() else ""
+    there = ", ".join(answered) or "nothing"
+    print(f"{clear}bench: stopped; answered by then: {there}", file=sys.stderr)
+
+
 def finishing() -> None:
     """From here on the worker comes to its end: results and pages are not left half written."""
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
@@ -164,7 +171,7 @@ class _Worker:
             code = work()
         except Stopped:
             code = STOPPED
-            print("bench: stopped; answered by then: nothing", file=sys.stderr)
+            say_stopped(())
         except SystemExit as ended:  # argparse's
             code = ended.code if isinstance(ended.code, int) else 1
         except BaseException:

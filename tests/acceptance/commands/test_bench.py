@@ -179,6 +179,29 @@ def test_ctrl_c_is_one_line(tmp_path: Path, name: str, moment: str) -> None:
             running.wait()
 
 
+@pytest.mark.parametrize("moment", ["its folder is there", "a daemon starts"])
+def test_ctrl_c_in_the_check_is_one_line(tmp_path: Path, moment: str) -> None:
+    running = subprocess.Popen(
+        [sys.executable, "-m", "bench.check"], cwd=ROOT, text=True, stdout=subprocess.DEVNULL,
+        stderr=subprocess.PIPE, env=environment() | {"TMPDIR": str(tmp_path)},
+        start_new_session=True,
+    )  # fmt: skip
+    try:
+        until(lambda: MOMENTS[moment](running.pid, tmp_path), moment)
+        os.killpg(running.pid, signal.SIGINT)
+        _, said = running.communicate(timeout=60)
+        assert re.sub(r"^bench: \w+ \(about \d+ s\)\n", "", said) == (
+            "bench: stopped; answered by then: nothing\n"
+        )
+        assert running.returncode == 128 + signal.SIGINT
+        assert not list(tmp_path.iterdir())
+        assert not of_session(running.pid)
+    finally:
+        for left in of_session(running.pid):
+            os.kill(int(left.name), signal.SIGKILL)
+        running.communicate()
+
+
 def test_a_terminal_reaches_none_but_the_bench(tmp_path: Path) -> None:
     """Its Ctrl-C goes to the foreground group: a daemon that ends of it ends a question, too."""
     command = [sys.executable, "-m", "bench", "ladders", "--quick"]

@@ -116,6 +116,8 @@ def test_nothing_is_not_proven_where_a_kept_reply_is_damaged(
         agent.kill()
     until(lambda: len(daemon.partials()) == 2, "kept")
     until(lambda: daemon.status()["wal_live_bytes"] == 0, "read from there from now on")
+    # While the log still has them a start finds them there, whole.
+    until(lambda: len(daemon.holding([b"text text"])) == 2, "out of the log")
     damaged = {}
     for path in daemon.partials():
         content = bytearray(path.read_bytes())

@@ -102,7 +102,8 @@ def test_with_another_stream_alive_it_is_gone_within_reclaim_seconds(
     agent.do(LEAVE["end"])
     released_at = time.monotonic()
     gone(daemon)
-    assert time.monotonic() - released_at < 1 + 3, "reclaim_seconds, and what a busy machine takes"
+    # Of the second that was asked for, or of the default? What it is to the second: virtual_time/.
+    assert time.monotonic() - released_at < limits.RECLAIM_SECONDS_DEFAULT / 2
     until(lambda: daemon.status()["reclaim_lag_seconds"] == 0, "no lag")
     agent.do("[kept.token(token(0, seq)) for seq in range(1001, 1011)]; kept.drain(20)")
     kept = daemon.reader.recover("kept")

@@ -19,6 +19,7 @@ import msgspec
 from walld_client.errors import Unavailable
 from walld_client.limits import QUERIES_MAX
 from walld_client.query.aio_query import AsyncQuery
+from walld_client.query.requests import Late
 
 __all__ = ["AsyncPool"]
 
@@ -74,6 +75,8 @@ class AsyncPool:
         try:
             left = deadline - asyncio.get_running_loop().time()
             return await self.ask(make, max(left, 0.0))
+        except Late as error:  # it names what was left
+            raise Late(f"no answer from walld within {self._timeout:.3g} s") from error
         finally:
             turn.release()
 

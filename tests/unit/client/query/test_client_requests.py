@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import inspect
 import threading
+import time
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -292,6 +293,28 @@ def test_who_waits_too_long_is_told_of_the_time_that_was_given(
     with pytest.raises(walld_client.Unavailable, match=r"^no answer from walld within 5 s"):
         asker.ask(wire.Status)
     asker.close()
+
+
+def test_who_waited_for_others_before_is_told_of_the_time_that_was_given(
+    daemon: FakeDaemon, path: str
+) -> None:
+    late: list[Any] = []
+
+    def answer(peer: Peer, request: Any) -> None:
+        if late:
+            return  # never
+        late.append(request)
+        time.sleep(0.3)
+        peer.say(wire.Answer(request.id, msgspec.msgpack.encode([])))
+
+    async def both() -> list[Any]:
+        asks = (client.recover("first"), client.recover("second"))
+        return await asyncio.gather(*asks, return_exceptions=True)
+
+    daemon.answer = answer
+    client = walld_client.aio.connect(path, timeout=0.5)
+    *_, second = asyncio.run(both())
+    assert "no answer from walld within 0.5 s" in str(second)
 
 
 def test_a_closing_error_cannot_know(daemon: FakeDaemon, asker: Asker) -> None:
