@@ -18,6 +18,7 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
 from shutil import rmtree
+from typing import Any
 
 import pytest
 import walld_client
@@ -67,15 +68,23 @@ class Place:
         out, err = process.communicate(timeout=PATIENCE_SECONDS * 2)
         return process.returncode, out, err
 
-    def daemon_pid(self) -> int | None:
+    def status(self) -> dict[str, Any] | None:
         give_up = time.monotonic() + PATIENCE_SECONDS
         while True:
             try:
-                now = status_of(self.socket)
+                return status_of(self.socket)
             except walld_client.Unavailable:  # it ends, or the machine is busy
                 assert time.monotonic() < give_up, self.log
-                continue
-            return None if now is None else now["pid"]
+
+    def daemon_pid(self) -> int | None:
+        now = self.status()
+        return None if now is None else now["pid"]
+
+    def looks(self) -> int:
+        """So often has the daemon that is there looked for users."""
+        now = self.status()
+        assert now is not None
+        return now["users"]["looks"]  # type: ignore[no-any-return]
 
     def owner(self) -> bool:
         """Some daemon has the data directory."""
@@ -216,27 +225,27 @@ def test_what_is_not_released_keeps_the_daemon_which_is_said_in_one_line(place: 
 
 def test_words_that_nobody_has_read_at_the_death_of_the_program_count(place: Place) -> None:
     """The daemon stands while the program says everything and dies: all of it is in the kernel."""
-    program = place.start(
+    run = place.start(
         place.python("""
-            print(input(), flush=True)
+            print(os.getpid(), flush=True)
+            input()
             reply = client.reply('s', auto_release=False)
             for number in range(200):
                 reply.token(f'{number} ')
             os.kill(os.getpid(), 9)
         """)
     )
-    until(place.daemon_pid, "a daemon")
+    program = int(line(run))  # `walld run` has had its answer from the daemon by then
     pid = place.daemon_pid()
     assert pid is not None
     os.kill(pid, signal.SIGSTOP)
-    assert program.stdin is not None
-    program.stdin.write("go\n")
-    program.stdin.flush()
-    line(program)
-    time.sleep(0.3)  # no test passes by it: the program dies meanwhile
+    assert run.stdin is not None
+    run.stdin.write("go\n")
+    run.stdin.flush()
+    until(lambda: str(program) not in children(run.pid), "the death of the program")
     os.kill(pid, signal.SIGCONT)
-    _, err = program.communicate(timeout=PATIENCE_SECONDS)
-    assert program.returncode == 137
+    _, err = run.communicate(timeout=PATIENCE_SECONDS)
+    assert run.returncode == 137
     assert "1 reply is not released" in err
     got = walld("recover", "s", "--text", "--socket", place.socket)
     assert got.stdout.split() == [str(number) for number in range(200)]
@@ -302,7 +311,7 @@ def test_a_daemon_that_cannot_look_for_users_says_so_once_and_stays(
     serve += ["--socket", place.socket, "--until-unused", str(tmp_path / "nowhere/users")]
     process = place.start(serve)
     until(place.daemon_pid, "a daemon")
-    until(lambda: status_of(place.socket)["users"]["looks"] > 3, "some looks")  # type: ignore[index]
+    until(lambda: place.looks() > 3, "some looks")
     process.terminate()
     _, err = process.communicate(timeout=PATIENCE_SECONDS)
     assert process.returncode == 0
@@ -455,7 +464,7 @@ def test_job_control_stops_and_continues_the_program(place: Place, terminal: Ter
     terminal.expect("at-the-prompt")
     terminal.type("fg\n")
     terminal.expect("sh")
-    time.sleep(0.2)  # the terminal is the program's again
+    until(lambda: os.tcgetpgrp(terminal.fd) != terminal.pid, "a terminal that is the program's")
     terminal.type("words\n")
     terminal.expect("got words")
     terminal.type("echo code-$?\n")
@@ -509,8 +518,8 @@ def test_kill_9_of_walld_run_leaves_the_program_its_daemon(place: Place) -> None
     run.wait()
     pid = place.daemon_pid()
     assert pid is not None
-    looks = status_of(place.socket)["users"]["looks"]  # type: ignore[index]
-    until(lambda: status_of(place.socket)["users"]["looks"] > looks + 3, "three looks")  # type: ignore[index]
+    looks = place.looks()
+    until(lambda: place.looks() > looks + 3, "three looks")
     assert run.stdin is not None
     run.stdin.write("go\n")
     run.stdin.flush()
@@ -571,6 +580,7 @@ def test_two_side_by_side_share_one_and_the_last_ends_it(place: Place) -> None:
     body = "say(str(os.getpid()), 'x', True); print('said', flush=True); input()"
     one, other = (place.start(place.python(body)) for _ in range(2))
     assert (line(one), line(other)) == ("said", "said")
+    until(lambda: "listening on" in place.log, "its line")
     assert place.log.count("listening on") == 1
     one.communicate("end\n", timeout=PATIENCE_SECONDS)
     pid = place.daemon_pid()
@@ -694,5 +704,7 @@ def test_status_says_who_is_there(place: Place) -> None:
     assert line(run) == "ready"
     told = json.loads(walld("status", "--json", "--socket", place.socket).stdout)
     assert told["users"]["path"] == f"{place.socket}.users"
-    until(lambda: status_of(place.socket)["users"]["looks"] > 0, "a look")  # type: ignore[index]
-    assert status_of(place.socket)["users"]["held"] is True  # type: ignore[index]
+    until(lambda: place.looks() > 0, "a look")
+    now = place.status()
+    assert now is not None
+    assert now["users"]["held"] is True
