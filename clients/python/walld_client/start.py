@@ -48,8 +48,8 @@ STOP_SECONDS = 30.0
 _POLL_SECONDS = 0.01
 _PROBE_SECONDS = 1.0
 _RETRY_SECONDS = 0.05
-_JOIN_SECONDS = 5.0
-"""A daemon that owns the directory listens at once; one that ends may take so long."""
+_RETRY_SECONDS_MAX = 1.0
+"""Each try starts an interpreter, beside a daemon that may be slow because the machine is busy."""
 _SHOWN_LINES = 10
 _IN_USE = "another walld owns this data directory"
 """What the daemon logs where another one has its directory."""
@@ -313,16 +313,17 @@ class Daemon:
 
     def _start_or_join(self, deadline: float, seconds: float, *, is_ready: bool) -> None:
         """One that has the directory and does not answer yet is about to, or about to end."""
-        give_up = min(deadline, time.monotonic() + _JOIN_SECONDS)
+        rest = _RETRY_SECONDS
         while not self._joined():
             try:
                 self._start(deadline, seconds, is_ready=is_ready)
                 return
             except NotStarted as error:
                 in_use = error.exit_code is not None and _IN_USE in error.log
-                if not in_use or time.monotonic() > give_up:
+                if not in_use or time.monotonic() > deadline:
                     raise
-            time.sleep(_RETRY_SECONDS)
+            time.sleep(rest)
+            rest = min(2 * rest, _RETRY_SECONDS_MAX)
 
 
 def start_daemon(
@@ -344,13 +345,13 @@ def start_daemon(
     socket: where it listens, at most 107 bytes; else a path that this directory always gets, in a
     folder of this user's alone below $XDG_RUNTIME_DIR or the temporary directory. log: the file
     its log lines are appended to; else beside that socket. options: more of `walld serve`.
-    join: where a daemon of this directory answers at the socket already, that one is taken.
-    timeout: seconds until it must answer. wait_ready: it has read its log, too, so requests are
-    answered at once; agents need not wait for that. command: else WALLD_COMMAND, `python -m walld`
-    of this interpreter, or `walld` of PATH. env: its whole environment; else this process's,
-    without what a service manager put there. wait: False returns once it runs, whether it answers
-    or not; `join` waits all the same. launch: what runs it; else a process with a session of its
-    own.
+    join: where a daemon of this directory answers at the socket already, that one is taken; where
+    one has the directory and does not answer yet, it is waited for. timeout: seconds until it must
+    answer. wait_ready: it has read its log, too, so requests are answered at once; agents need not
+    wait for that. command: else WALLD_COMMAND, `python -m walld` of this interpreter, or `walld` of
+    PATH. env: its whole environment; else this process's, without what a service manager put there.
+    wait: False returns once it runs, whether it answers or not; `join` waits all the same. launch:
+    what runs it; else a process with a session of its own.
 
     Raises NotStarted: no such command, it ended (its exit code and its last log lines; another
     daemon has the directory), or it did not answer in time; then nothing of it is left running.

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -158,6 +160,37 @@ def test_it_joins_no_daemon_of_another_directory(daemon: Daemon, tmp_path: Path)
         start_daemon(tmp_path / "other", socket=daemon.socket, join=True)
     with pytest.raises(NotStarted, match="another process answers at this socket"):
         start_daemon(tmp_path / "other", socket=daemon.socket)
+
+
+def test_it_joins_one_that_takes_its_time_to_answer(tmp_path: Path) -> None:
+    """On a busy machine or a slow disk: `timeout` says how long that may be."""
+    data = tmp_path / "data"
+    folder = Path(runtime_folder(str(data)))
+    first = subprocess.Popen(
+        [sys.executable, "-m", "walld", "serve", "--data", data, "--socket", folder / "s"],
+        env=environment(), stderr=subprocess.DEVNULL,
+    )  # fmt: skip
+    thaw = threading.Timer(6.0, first.send_signal, [signal.SIGCONT])
+    try:
+        until(lambda: (data / "LOCK").exists() and is_owned(data), "its lock")
+        first.send_signal(signal.SIGSTOP)
+        thaw.start()
+        with start_daemon(data, join=True, timeout=PATIENCE_SECONDS) as joined:
+            assert (joined.is_own, joined.pid) == (False, first.pid)
+    finally:
+        thaw.cancel()
+        first.kill()
+        first.wait()
+    shutil.rmtree(folder)
+
+
+def is_owned(data: Path) -> bool:
+    with (data / "LOCK").open() as lock:
+        try:
+            fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+    return False
 
 
 def test_many_at_once_are_one_daemon(tmp_path: Path) -> None:

@@ -52,4 +52,5 @@ def test_a_session_file_of_any_length_costs_neither_memory_nor_the_daemon(
     assert path.stat().st_size < 100_000
     (whole,) = (daemon.data / "quarantine").glob("*.whole")
     assert whole.stat().st_size == size
-    assert daemon.log_text().count("bytes behind its last line are none") == 1
+    said = "bytes behind its last line are none"
+    assert daemon.logged(said).count(said) == 1

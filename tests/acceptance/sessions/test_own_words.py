@@ -88,7 +88,7 @@ def test_who_cannot_say_it_cannot_know(
 ) -> None:
     """Nobody brings the attempt forward here: then the answer is not "nothing"."""
     monkeypatch.setattr(Dialing, "hurry", lambda _: None)
-    client = connect(colour, daemon.socket_path)
+    client = connect(colour, daemon.socket_path, timeout=PATIENCE_SECONDS)
     try:
         client.reply("s", stream_id="r").token("said")
         die(daemon, client)
@@ -118,7 +118,7 @@ def test_what_is_gone_is_waited_for_by_nobody(daemon: DaemonProcess, reader: Any
     assert reader.has_partial("t") is True
     child = os.fork()
     if child == 0:
-        client = walld_client.connect(daemon.socket_path)
+        client = walld_client.connect(daemon.socket_path, timeout=PATIENCE_SECONDS)
         os._exit(0 if client.recover("s") is None and client.has_partial("t") else 1)
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
 
@@ -130,7 +130,9 @@ def test_two_ways_to_one_daemon_lose_nothing(
     took the lower for one that is done with, and threw its reply away.
     """
     monkeypatch.setenv("WALLD_SOCKET", daemon.socket_path)
-    one, other = walld_client.connect(daemon.socket_path), walld_client.connect()
+    one, other = (
+        walld_client.connect(path, timeout=PATIENCE_SECONDS) for path in (daemon.socket_path, None)
+    )
     try:
         assert one._link.producer != other._link.producer
         for client in (one, other):
