@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
+import sys
 from collections.abc import Callable
 
 import pytest
 from agents.process import Obedient
 from agents.words import said
-from daemon_process import DaemonProcess
+from daemon_process import DaemonProcess, environment
 
 FORK = """
 import ctypes, os, signal, traceback
@@ -215,3 +217,38 @@ def test_the_first_calls_of_many_threads_of_a_child(
         }
     finally:
         os.kill(child, signal.SIGKILL)
+
+
+OLD_KERNEL = """
+import mmap, sys
+class Older(mmap.mmap):
+    def madvise(self, *_):
+        raise OSError(22, 'Invalid argument')
+mmap.mmap = Older
+import walld_client
+client = walld_client.connect(sys.argv[1])
+reply = client.reply('parent', stream_id='parent')
+reply.token('the parent')
+assert reply.drain(20) and client.recover('parent') is not None
+from walld_client.link.fork_flag import is_owner
+assert is_owner == b'\\1', is_owner
+def work():
+    own = client.reply('own', stream_id='own')
+    assert reply.token('never said') == 0
+    own.token('the child')
+    assert own.drain(20)
+    assert client.recover('own').stream_id == 'own'
+child = forked(work)
+reply.token(' alone')
+assert reply.drain(20)
+os.kill(child, signal.SIGKILL)
+"""
+
+
+def test_where_the_kernel_has_no_such_flag_the_pid_says_it(daemon: DaemonProcess) -> None:
+    """A token does not ask; the first call that is none does."""
+    command = [sys.executable, "-c", FORK + OLD_KERNEL, daemon.socket_path]
+    done = subprocess.run(command, env=environment(), capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
+    assert daemon.orphan("parent").text == "the parent alone"
+    assert daemon.orphan("own").text == "the child"
