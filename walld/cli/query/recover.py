@@ -48,7 +48,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _from_directory(options: argparse.Namespace) -> int:
-    found = find(options.data)
+    found = find(options.data, options.uid)
     replies = [
         reply
         for reply in found.replies
