@@ -81,6 +81,8 @@ class Daemon:
         self._deadline = time.monotonic() + timeout
         self._buffer = b""
         self._id = 0
+        self.new_directory = 0
+        """When the daemon's directory was found empty, by the last answer: ms since 1970, or 0."""
         self._answers = msgspec.msgpack.Decoder(wire.ToQuery)
         self._socket = _connected(socket_path, timeout)
         try:
@@ -129,6 +131,7 @@ class Daemon:
             if isinstance(message, wire.Answer) and message.id == self._id:
                 chunks.append(message.chunk)
                 if message.last:
+                    self.new_directory = message.new_directory
                     return b"".join(chunks)
 
     def _left(self) -> float:

@@ -97,6 +97,8 @@ def test_a_first_install_answers_as_ever_and_says_when_it_was_made(daemon: Daemo
     assert made_at_ms > 1_700_000_000_000
     assert is_proven(daemon)
     assert recovers(daemon) == 3
+    since = b"walld: nothing to recover in a directory that was empty on "
+    assert since in daemon.cli("recover", "S", "--socket", daemon.socket_path).stderr
     daemon.restart()
     assert daemon.status()["new_directory"] == made_at_ms, "a later start finds it as it is"
     assert daemon.log_text().count("new directory:") == 1
