@@ -10,13 +10,14 @@ import os
 import shutil
 import subprocess
 import sys
+from contextlib import closing
 from pathlib import Path
 
 import msgspec
 import pytest
 import walld_client
 from agents.process import MakeAgent, Obedient
-from daemon_process import DaemonProcess, MakeDaemon, environment, until
+from daemon_process import DaemonProcess, MakeDaemon, environment, until, walld
 from walld_client.query import offline
 from walld_client.wire import messages as wire
 from wire_peer import Peer
@@ -183,6 +184,19 @@ def test_who_asks_says_it_on_the_connection_that_asks(
     assert agent.do("client.has_partial('S')") is False
     assert is_proven(daemon)
     assert daemon.log_text().count("knows of another log") == 1
+
+
+def test_without_a_daemon_an_empty_directory_proves_nothing(tmp_path: Path) -> None:
+    """With --expect-data none starts there; who reads it without one must not say "nothing"."""
+    empty = tmp_path / "data"
+    for _ in range(2):
+        with closing(walld_client.connect(tmp_path / "none", data=empty)) as client:
+            assert client.has_partial("S") is None
+            with pytest.raises(walld_client.Unavailable):
+                client.recover("S")
+        for command in (("recover", "S"), ("ls",)):
+            assert walld(*command, "--data", empty).returncode == 1, command
+        empty.mkdir(mode=0o700, exist_ok=True)
 
 
 def test_a_stranger_speaks_for_himself_alone_and_is_bounded(daemon: DaemonProcess) -> None:
