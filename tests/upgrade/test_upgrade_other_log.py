@@ -7,7 +7,7 @@ import shutil
 from pathlib import Path
 
 import pytest
-from builds import TREE, Build, Daemon
+from builds import TREE, Agent, Build, Daemon, until
 
 GOLDEN = TREE / "tests" / "golden" / "other_log_v1"
 
@@ -45,3 +45,27 @@ def test_what_a_build_made_the_other_reads(
     first, between, last = (one.get("new_directory") for one in told)
     assert first is not None
     assert (between, last) == (None, first)
+
+
+@pytest.mark.parametrize("whose", ["old", "new"])
+def test_a_client_of_each_build_says_which_log_it_knows(
+    whose: str, old: Build, new: Build, tmp_path: Path, socket_path: str
+) -> None:
+    """0.1.0 attests its log with each connection, and reads "unreadable" as "cannot know"."""
+    builds, data, log = {"old": old, "new": new}, tmp_path / "data", tmp_path / "log"
+    ask = ("recover", "elsewhere", "--socket", socket_path)
+    with Daemon(new, data, socket_path, log) as daemon:
+        with Agent(builds[whose], socket_path, "a") as agent:
+            agent.say("one")
+            daemon.kill()
+            data.rename(tmp_path / "away")
+            with Daemon(new, data, socket_path, log) as daemon:
+                agent.say("two")
+                assert [build.walld(*ask)[0] for build in (old, new)] == [1, 1]
+                agent.kill()
+                daemon.kill()
+        row = data / "quarantine" / f"other-log.{os.geteuid()}"
+        until(row.exists, "a row, written before that agent was let in")
+        with Daemon(new, data, socket_path, log) as daemon:
+            assert [build.walld(*ask)[0] for build in (old, new)] == [1, 1]
+            daemon.terminate()
