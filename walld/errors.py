@@ -4,6 +4,7 @@
     +-- ConfigError      a setting is malformed or out of bounds (names the key, both values)
     +-- DirectoryTaken   another daemon owns the data directory
     |   +-- TakenOver    meanwhile: nothing is changed there any more (an OSError, too)
+    +-- NoData           the data directory holds nothing, and data is expected (--expect-data)
     +-- UnsafePath       a directory or socket somebody else could have planted
     |   +-- SharedFile   a file that has another name: never written to (an OSError, too)
     +-- FormatError      bytes on disk are not what FORMAT.md says
@@ -25,6 +26,7 @@ __all__ = [
     "LedgerGap",
     "Misplaced",
     "NewerVersion",
+    "NoData",
     "ProtocolError",
     "Refusal",
     "SharedFile",
@@ -48,6 +50,10 @@ class DirectoryTaken(WalldError):
 
 class TakenOver(DirectoryTaken, OSError):
     """Another daemon has raised the epoch of a directory that was ours."""
+
+
+class NoData(WalldError):
+    """There is nothing where data is expected: a mount that is not there, another path."""
 
 
 class UnsafePath(WalldError):

@@ -172,6 +172,9 @@ RESERVE_BYTES: Final = 1 * MIB
 DISK_RETRY_SECONDS: Final = 1.0
 DISK_RETRY_SECONDS_MAX: Final = 8.0
 """Between two tries at a new segment, each of which may leave one behind: doubled up to here."""
+OTHER_LOGS_PER_UID_MAX: Final = 8
+OTHER_LOGS_UIDS_MAX: Final = 1024
+"""Whose words of other logs are remembered. Of more the oldest are forgotten, and count anew."""
 RECLAIM_SECONDS_DEFAULT: Final = 30.0
 RETENTION_SECONDS_DEFAULT: Final = 7 * 24 * 3600.0
 

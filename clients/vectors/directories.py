@@ -58,6 +58,12 @@ def _locks() -> Iterator[Case]:
     noted = "quarantine/sessions"
     yield _case("partials", "it is there", lock_record(WITH_DIRS), THERE, kept=False)
     yield _case("sessions_gone", "no reply is", lock_record(WITH_DIRS), THERE, noted, kept=False)
+    foreign = "quarantine/other-log.1000"
+    yield _case("others_log", "of user 1000", lock_record(WITH_DIRS), THERE, foreign, kept=False)
+    own = "quarantine/other-log.0"
+    yield _case("other_log_known", "its clients know of it", lock_record(WITH_DIRS), THERE, own)
+    expected = "quarantine/other-log"
+    yield _case("data_expected", "it was empty", lock_record(WITH_DIRS), THERE, expected)
     gone = "quarantine/partials"
     yield _case("partials_were_gone", "a start said so", lock_record(WITH_DIRS), THERE, gone)
     bare = lock_record(WRITTEN._replace(had_dirs=True))

@@ -264,6 +264,8 @@ def _about_sessions() -> Vectors:
 def _answers() -> Vectors:
     yield "answer_bool", wire.Answer(3, b"\xc3"), None
     yield "answer_nothing", wire.Answer(1, b"\x90"), None
+    made = wire.Answer(4, b"\x90", new_directory=1_790_000_000_123)
+    yield "answer_of_a_new_directory", made, None
     one = msgspec.msgpack.encode([_recovered()])
     yield "answer_first_piece", wire.Answer(2, one[:100], last=False), None
     yield "answer_last_piece", wire.Answer(2, one[100:]), None

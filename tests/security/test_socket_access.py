@@ -199,6 +199,27 @@ print("backlog", client.stats().backlog, flush=True)
 os._exit(0)
 """
 
+COMMANDS = (
+    ("status",),
+    ("ls",),
+    ("recover", "chat"),
+    ("resolve", "chat"),
+    ("session", "ls"),
+    ("audit",),
+    ("repair-plan", "chat"),
+    ("resume-check", "chat"),
+)
+TYPE = f"""
+import os, pkgutil, sys
+import walld.cli
+for one in pkgutil.walk_packages(walld.cli.__path__, "walld.cli."):
+    __import__(one.name)
+{BECOME}
+for words in {COMMANDS!r}:
+    print(words[0], walld.cli.main([*words, "--socket", sys.argv[2]]), flush=True)
+os._exit(0)
+"""
+
 
 @pytest.fixture
 def base() -> Iterator[Path]:
@@ -230,10 +251,10 @@ def lay(base: Path, way: str, uid: int) -> tuple[Path, Path]:
     return made(his / "walld", uid), his
 
 
-def speak(path: str, uid: int = VICTIM, **variables: str) -> str:
+def speak(path: str, uid: int = VICTIM, source: str = SPEAK, **variables: str) -> str:
     """What an agent of that uid finds there. Its imports come before it is somebody else."""
     done = subprocess.run(
-        [sys.executable, "-c", SPEAK, str(uid), path],
+        [sys.executable, "-c", source, str(uid), path],
         env=environment() | variables,
         capture_output=True,
         text=True,
@@ -288,6 +309,42 @@ def test_a_client_says_nothing_to_a_thief(base: Path, way: str) -> None:
     assert said.count("unavailable") == 2
     assert "backlog 2" in said
     assert path in said
+
+
+@needs_root
+@pytest.mark.parametrize("way", WAYS)
+def test_no_command_says_anything_to_a_thief(base: Path, way: str) -> None:
+    """As its clients: neither a session's name, nor "no reply is waiting" from whoever it is."""
+    path = str(lay(base, way, THIEF)[0] / "s")
+    said, size = heard_at(path, source=TYPE)
+    assert size == 0, said
+    answers = [f"{words[0]} {66 if words[0] == 'audit' else 1}\n" for words in COMMANDS]
+    assert [line for line in answers if line not in said] == [], said
+    assert said.count(f"uid {THIEF} listens there, this process is uid {VICTIM}") == len(COMMANDS)
+    assert said.count(f"WALLD_SOCKET_UID={THIEF}") == len(COMMANDS)
+
+
+@needs_root
+def test_a_command_asks_the_daemon_of_a_user_that_is_trusted(base: Path, tmp_path: Path) -> None:
+    """One that root put a folder there for; root itself, too; and one that is named."""
+    daemon = DaemonOf(tmp_path, SERVICE, "--socket-mode", "0666")
+    daemon.socket_path = str(made(base / "walld", SERVICE) / "s")
+
+    def codes(uid: int = VICTIM, **variables: str) -> dict[str, int]:
+        said = speak(daemon.socket_path, uid, TYPE, **variables)
+        found = re.findall(r"^(status|ls|recover) (\d+)$", said, re.MULTILINE)
+        return {command: int(code) for command, code in found}
+
+    answered = {"status": 0, "ls": 0, "recover": 3}
+    try:
+        daemon.start()
+        assert codes() == answered
+        assert codes(0) == answered
+        os.chown(base, THIEF, THIEF)
+        assert codes() == dict.fromkeys(answered, 1)
+        assert codes(WALLD_SOCKET_UID=str(SERVICE)) == answered
+    finally:
+        daemon.close()
 
 
 @needs_root

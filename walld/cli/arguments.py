@@ -35,8 +35,10 @@ SETTINGS = {
     "metrics": ("HOST:PORT", 'serve Prometheus metrics there; "off", or a port of 127.0.0.1'),
     "backend": ("NAME", "asyncio+uvloop, asyncio or trio"),
     "log_format": ("FORMAT", "text or json"),
+    "expect_data": ("", "there is data already: do not start on an empty directory"),
 }
-"""Settings that are flags of `serve` and `config`: key -> placeholder and help."""
+"""Settings that are flags of `serve` and `config`: key -> placeholder and help. No placeholder: the
+flag alone means yes."""
 
 
 class _Parser(argparse.ArgumentParser):
@@ -104,7 +106,10 @@ def _add_settings(command: argparse.ArgumentParser) -> None:
     command.add_argument("--config", metavar="FILE", help="TOML file ($WALLD_CONFIG)")
     for key, (placeholder, text) in SETTINGS.items():
         flag = "--" + key.replace("_", "-")
-        command.add_argument(flag, metavar=placeholder, help=text)
+        if placeholder:
+            command.add_argument(flag, metavar=placeholder, help=text)
+        else:
+            command.add_argument(flag, action="store_const", const="yes", help=text)
 
 
 def _add_daemon(command: argparse.ArgumentParser) -> None:

@@ -1,6 +1,7 @@
 """The command line's connection to a daemon: one query connection, one request at a time.
 
-Owns: finding the socket and the wait. Refuses: meaning; answers are msgpack for the caller.
+Owns: finding the socket and the wait. Refuses: meaning; answers are msgpack for the caller; who may
+listen there (the client's `link/socket_path.py`).
 
 Invariant: nothing here waits longer than its timeout in all, and every way of not getting an answer
 is `Unavailable`, with the reason: never an empty answer.
@@ -18,7 +19,7 @@ import time
 
 import msgspec
 from walld_client.errors import Unsupported
-from walld_client.link.socket_path import is_private, socket_candidates
+from walld_client.link.socket_path import check_server, is_private, socket_candidates
 from walld_client.query.requests import is_unknown
 from walld_client.wire import framing
 from walld_client.wire import messages as wire
@@ -65,6 +66,7 @@ def _connected(given: str | None, timeout: float) -> socket.socket:
             if not named:
                 _check_folder(path, uid)
             connection.connect(path)
+            check_server(connection, path)
         except OSError as error:
             connection.close()
             tried.append(f"{path}: {error.strerror or error}")
@@ -81,6 +83,8 @@ class Daemon:
         self._deadline = time.monotonic() + timeout
         self._buffer = b""
         self._id = 0
+        self.new_directory = 0
+        """When the daemon's directory was found empty, by the last answer: ms since 1970, or 0."""
         self._answers = msgspec.msgpack.Decoder(wire.ToQuery)
         self._socket = _connected(socket_path, timeout)
         try:
@@ -129,6 +133,7 @@ class Daemon:
             if isinstance(message, wire.Answer) and message.id == self._id:
                 chunks.append(message.chunk)
                 if message.last:
+                    self.new_directory = message.new_directory
                     return b"".join(chunks)
 
     def _left(self) -> float:

@@ -17,7 +17,7 @@ from walld_client.recovered.partial import PartialReply, Segment
 from walld.cli.page import columns
 from walld.escape import escaped, escaped_line
 
-__all__ = ["as_json", "details", "table"]
+__all__ = ["as_json", "details", "table", "time"]
 
 
 def as_json(value: object) -> str:
@@ -25,7 +25,8 @@ def as_json(value: object) -> str:
     return json.dumps(value, indent=2).replace("\x7f", "\\u007f")
 
 
-def _time(seconds: float) -> str:
+def time(seconds: float) -> str:
+    """UTC, to the second."""
     try:
         at = datetime.fromtimestamp(seconds, UTC)
     except (OverflowError, ValueError, OSError):  # an agent's clock can say anything
@@ -39,7 +40,7 @@ def table(replies: Sequence[tuple[int, PartialReply]]) -> str:
     for uid, reply in replies:
         rows.append(
             (
-                _time(reply.started_at),
+                time(reply.started_at),
                 str(uid),
                 reply.status,
                 "alive" if reply.owner_alive else "gone",
@@ -65,8 +66,8 @@ def details(reply: PartialReply) -> str:
         ("turn", escaped_line(reply.turn_id or "")),
         ("status", _status(reply)),
         ("partial", f"yes ({escaped_line(reply.partial_reason or '')})" if reply.partial else "no"),
-        ("started", _time(reply.started_at)),
-        ("last event", _time(reply.last_event_at)),
+        ("started", time(reply.started_at)),
+        ("last event", time(reply.last_event_at)),
         ("last seq", f"{reply.last_seq} ({reply.events} events, {len(reply.gaps)} gaps)"),
     ]
     if reply.error is not None:

@@ -45,6 +45,7 @@ from walld.daemon.signals import StopSignals
 from walld.daemon.startup.deferred_recovery import Aftermath
 from walld.daemon.startup.finish_intents import Finishing
 from walld.daemon.startup.first_segment import Opening
+from walld.daemon.startup.reported_logs import OtherLogs, check_data
 from walld.daemon.startup.restore_sessions import restore_sessions
 from walld.daemon.startup.restore_streams import restore
 from walld.daemon.storage.compaction import Reclaimer
@@ -130,8 +131,18 @@ class Daemon:
         # Who talks to it, and what they say.
         self.processes = processes = Processes(self._boot)
         self.connections = connections = Connections(engine, processes)
+        reserve = Reserve(disk)
+        self.other_logs = other_logs = OtherLogs(
+            owner.log_uuid, disk, reserve, worker, self._other_logs_noted
+        )
         self.door = door = Door(
-            engine, connections, processes, listeners, process_limits.peers_max(), self._hand_over
+            engine,
+            connections,
+            processes,
+            listeners,
+            process_limits.peers_max(),
+            self._hand_over,
+            other_logs.heard,
         )
         self.shares = shares = Shares(engine, connections)
         self.intake = Intake(
@@ -143,7 +154,6 @@ class Daemon:
             engine.counters, state.gauges, version=__version__, backend=settings.backend
         )
         # To disk.
-        reserve = Reserve(disk)
         self.writer = writer = Writer(
             engine, files, reserve, owner, metrics, make_worker(), self._replaced
         )
@@ -186,11 +196,12 @@ class Daemon:
             aftermath,
             look,
         )
-        state.background, state.sessions = self.background, sessions
+        state.background, state.sessions, state.other_logs = self.background, sessions, other_logs
+        sessions.doubt_of = other_logs.doubt
         self._restore_sessions = partial(
             restore_sessions, engine, files_of, reader, sessions, finishing, checkpoints
         )
-        recovery = Recovery(engine, self.intake, flusher, reader, keeper, lambda: state.doubt)
+        recovery = Recovery(engine, self.intake, flusher, reader, keeper, self._doubt)
         asked = SessionRequests(engine, sessions, turns, recovery, keeper, files_of, wall_ms)
         self.requests = Requests(
             engine,
@@ -201,7 +212,15 @@ class Daemon:
             metrics.exposition,
             self._ready,
             shares.parts.agents_wait,
+            lambda: other_logs.made_at_ms,
         )
+
+    def _doubt(self, uid: int) -> str | None:
+        return self.state.doubt or self.other_logs.doubt(uid)
+
+    def _other_logs_noted(self) -> None:
+        if self.door.is_open:
+            self.intake.begin_parked()
 
     def _hand_over(self, peer: socket.socket, connection: Connection, rest: bytes) -> None:
         if self._tasks is not None:
@@ -247,6 +266,7 @@ class Daemon:
             self.notifier.ready("recovering")
             await self._start(tasks)
             tasks.start_soon(self._acknowledge)
+            tasks.start_soon(self.other_logs.run)
             tasks.start_soon(self._tick)
             await self._opening.is_over.wait()
             for run in (self.flusher.run, self.syncer.run, self.background.run):
@@ -262,6 +282,7 @@ class Daemon:
             await self._worker.run(partial(settle_names, self._disk, owner))
         disk = PatientDisk(self._disk)
         store = PartialStore(disk)
+        await self.other_logs.begin(self.settings.data, owner.told, wall_ms())
         job = partial(mend, disk, store, owner.log_uuid, owner.epoch, owner.told)
         mended: Mended = await self._worker.run(job)
         now = event_loop.now()
@@ -345,6 +366,7 @@ class Daemon:
         """Everything agents have sent so far is on disk, durably, before they see the end."""
         self._tasks = None
         if self._ready.is_set():
+            self.intake.begin_parked()
             await self.intake.read_to_end()
             if await self._opening.finish():
                 await self.flusher.finish()
@@ -403,6 +425,8 @@ def _serve(settings: Settings, users: str | None, notifier: Notifier, signals: S
         # Its import looks for libraries with a child process: not once the data directory is open,
         # for a fork on a hung mount hangs (never a fork: P12).
         importlib.import_module("trio")
+    if settings.expect_data:
+        check_data(settings.data)
     make_folder(settings.data)
     disk = patiently(partial(RealDisk, settings.data))
     owner = own(settings.data, PatientDisk(disk))

@@ -62,11 +62,14 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     metrics: Address | None
     backend: Backend
     log_format: LogFormat
+    expect_data: bool
     origins: dict[str, str]
 
     def shown(self, key: str) -> str:
         """The value as one would write it in a config file."""
         value = getattr(self, key)
+        if isinstance(value, bool):
+            return "yes" if value else "no"
         if value is None:
             return {"flush_linger_ms": "auto", "metrics": "off"}.get(key, "")
         if key == "socket_mode":
@@ -188,6 +191,13 @@ def _log_format(raw: object) -> LogFormat:
     return cast(LogFormat, raw)
 
 
+def _yes(raw: object) -> bool:
+    word = raw.lower() if isinstance(raw, str) else raw
+    if word not in (True, "yes", "true", "1", False, "no", "false", "0"):
+        raise ValueError('"yes" or "no"')
+    return word in (True, "yes", "true", "1")
+
+
 def _installed(module: str) -> bool:
     return importlib.util.find_spec(module) is not None
 
@@ -236,6 +246,7 @@ _parsers: Final[dict[str, Callable[[object], object]]] = {
     "metrics": _metrics,
     "backend": _backend,
     "log_format": _log_format,
+    "expect_data": _yes,
 }
 KEYS: Final = tuple(_parsers)
 assert set(KEYS) | {"origins"} == set(Settings.__struct_fields__)
@@ -301,6 +312,7 @@ def load(flags: Mapping[str, str | None], env: Mapping[str, str], uid: int) -> S
         "metrics": "off",
         "backend": "asyncio+uvloop" if _installed("uvloop") else "asyncio",
         "log_format": "text",
+        "expect_data": "no",
     }
     values: dict[str, object] = {}
     origins: dict[str, str] = {}

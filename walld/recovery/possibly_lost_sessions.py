@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from walld import limits
 from walld.ledger.names import SESSIONS_DIR
 from walld.partials.store import PARTIALS_DIR
+from walld.recovery.other_logs import is_row
 from walld.recovery.quarantine import is_cut
 from walld.wal.index import OFFSET_BITS
 from walld.wal.layout import QUARANTINE_DIR, SEGMENT_HEADER_BYTES, WAL_DIR, segment_name
@@ -138,6 +139,7 @@ def _in_quarantine(disk: Disk) -> dict[str, int | None]:
             entry.name: entry.size if _sized(entry.name) else None
             for entry in disk.list_dir(QUARANTINE_DIR)
             if entry.name != of_replies
+            and not is_row(entry.name)
             and not (entry.name.startswith(none) or entry.name.endswith(".note"))
         }
     except OSError:

@@ -21,6 +21,7 @@ from walld.disk.lock_record import LOCK_NAME
 from walld.disk.reserve import RESERVE_NAME
 from walld.ledger.names import SESSIONS_DIR
 from walld.partials.store import PARTIALS_DIR
+from walld.recovery.other_logs import is_row
 from walld.wal.layout import QUARANTINE_DIR, SEGMENT_HEADER_BYTES, WAL_DIR
 from walld.wal.log_identity import is_there
 from walld.wal.log_scan import LogScan, list_segments, not_segments
@@ -275,8 +276,9 @@ def is_spoiled(disk: Disk, segment_id: int, length: int) -> bool:
 def kept_aside(disk: Disk) -> int:
     """Files in quarantine/ that nobody has moved away: they may tell of any reply.
 
-    Not counted: notes about another file, files never finished, what was a session's file, and that
-    sessions/ was gone. It counts as one where it cannot be listed.
+    Not counted: notes about another file, files never finished, what was a session's file, that
+    sessions/ was gone, rows of other logs (`other_logs.py`). It counts as one where it cannot be
+    listed.
     """
     try:
         names = [entry.name for entry in disk.list_dir(QUARANTINE_DIR)]
@@ -285,6 +287,7 @@ def kept_aside(disk: Disk) -> int:
         return 1
     none = (".", f"{SESSIONS_DIR}+")
     kept = (name for name in names if name != SESSIONS_DIR and not name.startswith(none))
+    kept = (name for name in kept if not is_row(name))
     return sum(not name.endswith(".note") for name in kept)
 
 

@@ -1,7 +1,9 @@
 /** SIGKILL: of the agent, of the daemon, of neither when there is too much; what comes back. */
 
 import assert from "node:assert/strict";
+import { existsSync } from "node:fs";
 import { rename } from "node:fs/promises";
+import { join } from "node:path";
 import { after, test } from "node:test";
 import { setTimeout as sleep } from "node:timers/promises";
 
@@ -179,8 +181,35 @@ test("a reply that moved begins anew where it is, with a daemon that has nothing
   await daemon.start();
   reply.token("behind");
   assert.ok(await reply.drain({ level: "synced" }));
-  assert.equal(await client.recover("s"), null);
+  await assert.rejects(client.recover("s"), /another log/, "its log was another one");
   assert.equal((await client.recover("t"))!.text, "behind");
+});
+
+test("nothing is called not there on an empty directory to a client that knows of another log", async (t) => {
+  const daemon = await Daemon.started(t);
+  const client = daemon.client();
+  const reply = client.reply("s");
+  reply.token("elsewhere now");
+  assert.ok(await reply.drain({ level: "synced" }));
+  reply.end();
+  assert.ok(await reply.drain({ level: "synced" }));
+  const row = join(daemon.data, "quarantine", `other-log.${process.getuid!()}`);
+  await daemon.kill();
+  await rename(daemon.data, `${daemon.data}.away`);
+  await daemon.start();
+  await assert.rejects(client.recover("s"), /another log/, "the connection that asks says so");
+  assert.equal(await client.hasPartial("s"), null);
+  await assert.rejects(client.session("s").events(), /another log/);
+  await until(() => existsSync(row), "a row that outlives this daemon");
+  await daemon.kill();
+  await daemon.start();
+  await assert.rejects(daemon.client().recover("s"), /another log/);
+  await daemon.kill();
+  await rename(row, `${daemon.data}.row`);
+  await daemon.start();
+  assert.equal(await client.recover("s"), null, "somebody has looked");
+  assert.equal(await client.hasPartial("s"), false);
+  assert.equal(existsSync(row), false);
 });
 
 test("two clients of one process share a connection, each asks for itself", async () => {

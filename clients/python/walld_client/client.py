@@ -106,7 +106,7 @@ class ClientBase:
     def _receipts(self) -> Receipts:
         from walld_client.query.sync_tokens import Receipts
 
-        return Receipts()
+        return Receipts(lambda: self._link.hearing.log)
 
     def _parts(self) -> bool:
         """Lets go of the link, once, whoever closes: True where nobody else has it."""

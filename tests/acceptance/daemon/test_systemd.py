@@ -90,6 +90,20 @@ def test_the_threshold_can_fail_and_metrics_open_loopback_only(tmp_path):
     assert "only localhost entries" in done.stdout
 
 
+def test_a_unit_that_waits_for_its_data_loads_and_is_never_given_up(tmp_path):
+    analyze = tool("systemd-analyze")
+    service = installed(tmp_path, "walld.service")
+    listening = shutil.copy(UNITS / "walld.socket", tmp_path)
+    (tmp_path / "walld.service.d").mkdir()
+    drop_in = shutil.copy(UNITS / "drop-ins/expect-data.conf", tmp_path / "walld.service.d")
+    done = run(analyze, "verify", str(service), str(listening))
+    assert (done.returncode, done.stderr) == (0, "")
+    lines = service.read_text().splitlines() + pathlib.Path(drop_in).read_text().splitlines()
+    settings = dict(line.split("=", 1) for line in lines if "=" in line and line[0] != "#")
+    tries = int(settings["StartLimitIntervalSec"]) / int(settings["RestartSec"].removesuffix("s"))
+    assert tries < int(settings["StartLimitBurst"])
+
+
 def test_peers_stay_themselves():
     for unit in ("walld.service", "user/walld.service"):
         settings = [

@@ -89,8 +89,8 @@ BY_HAND = {
     "has_partial_empty_id": "00000005 94 31 04 a0 90",
     "resolve_last_seq": "0000000c 96 32 06 a572756e2d31 00 00 90",
     "status": "00000003 92 33 07",
-    "answer_nothing": "00000009 95 40 01 c40190 c3 c400",
-    "answer_bool": "00000009 95 40 03 c401c3 c3 c400",
+    "answer_nothing": "0000000a 96 40 01 c40190 c3 c400 00",
+    "answer_bool": "0000000a 96 40 03 c401c3 c3 c400 00",
 }
 
 

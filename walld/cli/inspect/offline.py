@@ -35,6 +35,7 @@ from walld.disk.retrying import PatientDisk
 from walld.errors import FormatError
 from walld.partials.file import Partial, PartialFacts
 from walld.partials.store import PARTIALS_DIR, PartialStore, Stray, path_of
+from walld.recovery.other_logs import ALL_USERS, row_name, rows
 from walld.recovery.quarantine import (
     coverage_of,
     dirs_gone,
@@ -94,14 +95,22 @@ class _Stream:
         return self.in_parts or len(self.arrays) > (self.kept is not None)
 
 
-def find(data: str) -> Found:
-    """All replies of all users in the data directory. OSError where it cannot be read at all."""
+def find(data: str, uid: int | None = None) -> Found:
+    """All replies of all users in the data directory. OSError where it cannot be read at all.
+
+    uid: what clients of others alone know of is no doubt.
+    """
     with RealDisk(data, read_only=True) as real:
         disk = PatientDisk(named(real))
         check_directory(disk)
         for _ in range(READ_TRIES):
             before = list_segments(disk)
             found = _Reading(disk).found()
+            told = rows(disk) if uid is None else rows(disk) & {uid, ALL_USERS}
+            found.doubts += [
+                f"{QUARANTINE_DIR}/{row_name(one)}: there is, or was, another log than this"
+                for one in sorted(told, key=str)
+            ]
             if set(list_segments(disk)) <= set(before):
                 break
         else:

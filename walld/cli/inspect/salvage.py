@@ -41,6 +41,7 @@ from walld.escape import escaped_line
 from walld.partials.file import PartialFacts
 from walld.partials.names import fitting, name_aside, session_of
 from walld.partials.store import PARTIALS_DIR, PartialStore, path_of
+from walld.recovery.other_logs import Made, write_made
 from walld.recovery.quarantine import AWAY, is_spoiled
 from walld.replies.merge import merge, seqs_of
 from walld.wal import ranges
@@ -177,6 +178,8 @@ class _Salvage:
         self._account.released_partials = gathering.released
         self._account.tombstones_doubted = gathering.tombstones_doubted
         self._copy_quarantine()
+        if gathering.log_uuid is not None:  # whose clients are not to be told that it is missing
+            write_made(self._target, Made(known=[gathering.log_uuid.hex()]))
         self._end_deletes()
         self._account.unread += self._sessions.unread
         self._account.missing = [one for one in report.damage if self._is_missing(one)]

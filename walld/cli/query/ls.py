@@ -39,7 +39,7 @@ def run(options: argparse.Namespace) -> int:
 
 def _replies(options: argparse.Namespace) -> tuple[list[wire.Recovered], list[str]]:
     if options.data is not None:
-        found = find(options.data)
+        found = find(options.data, options.uid)
         kept = [
             reply
             for reply in found.replies

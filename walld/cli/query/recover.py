@@ -18,7 +18,7 @@ from walld.cli.client import Daemon
 from walld.cli.exit_codes import CANNOT, DONE, NOTHING, complain
 from walld.cli.inspect.offline import find
 from walld.cli.query.resolve import resolve
-from walld.cli.show import as_json, details
+from walld.cli.show import as_json, details, time
 from walld.escape import escaped
 
 __all__ = ["run"]
@@ -36,7 +36,7 @@ def run(options: argparse.Namespace) -> int:
         )
         replies = msgspec.msgpack.decode(daemon.ask(request), type=list[wire.Recovered])
         if not replies:
-            return _nothing(options)
+            return _nothing(options, daemon.new_directory)
         reply = from_recovered(replies[-1])
         if reply.doubt is not None:
             complain(f"{reply.doubt}; {_MORE}")
@@ -48,7 +48,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _from_directory(options: argparse.Namespace) -> int:
-    found = find(options.data)
+    found = find(options.data, options.uid)
     replies = [
         reply
         for reply in found.replies
@@ -74,10 +74,12 @@ def _from_directory(options: argparse.Namespace) -> int:
     return DONE
 
 
-def _nothing(options: argparse.Namespace) -> int:
+def _nothing(options: argparse.Namespace, new_directory: int = 0) -> int:
     if options.json:
         print("null")
-    complain("nothing to recover")
+    # A mount that was not there looks like a first install: who asks for what is older knows.
+    where = f" in a directory that was empty on {time(new_directory / 1000)}"
+    complain("nothing to recover" + where * bool(new_directory))
     return NOTHING
 
 

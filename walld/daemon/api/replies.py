@@ -52,9 +52,9 @@ class Recovery:
         flusher: Flusher,
         reader: Reader,
         keeper: Keeper,
-        doubt: Callable[[], str | None],
+        doubt: Callable[[int], str | None],
     ) -> None:
-        """doubt: why "nothing there" cannot be said, None where it can."""
+        """doubt: why "nothing there" cannot be said to a uid, None where it can."""
         self._engine = engine
         self._intake = intake
         self._flusher = flusher
@@ -162,7 +162,7 @@ class Recovery:
         await self._let_go(uid, request.session_id)
         replies = await self._replies(uid, request)
         if not replies:
-            self._prove_nothing()
+            self._prove_nothing(uid)
         outcome = "found" if replies else "nothing"
         self._engine.counters.recoveries[outcome] += 1
         return replies
@@ -178,7 +178,7 @@ class Recovery:
         # A stream that was kept while this was read may be there twice: once by its id.
         found.sort(key=lambda pair: pair[0])
         told = {(one.session_id, one.stream_id): one for _, one in found}
-        if request.stream_id is None and (doubt := self._doubt()) is not None:
+        if request.stream_id is None and (doubt := self._doubt(uid)) is not None:
             return [replace(one, doubt=doubt) for one in told.values()]
         return list(told.values())
 
@@ -267,12 +267,12 @@ class Recovery:
         streams = self._engine.registry.of_session(*key)
         if not all(map(self._is_moved, streams)) or self.kept_of(*key):
             return True
-        self._prove_nothing()
+        self._prove_nothing(connection.uid)
         return False
 
-    def _prove_nothing(self) -> None:
+    def _prove_nothing(self, uid: int) -> None:
         """Raises where damaged bytes may hold what was asked for (Q1)."""
-        doubt = self._doubt()
+        doubt = self._doubt(uid)
         if doubt is not None:
             raise Refusal("unreadable", f"it is not among what can be read; but {doubt}")
 
@@ -320,5 +320,5 @@ class Recovery:
             if reply.session_id.startswith(request.prefix)
         ]
         if not found:
-            self._prove_nothing()
+            self._prove_nothing(uid)
         return found

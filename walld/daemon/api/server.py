@@ -81,8 +81,12 @@ class Requests:
         exposition: Callable[[bool], str],
         ready: anyio.Event,
         agents_wait: Callable[[], bool],
+        made_at_ms: Callable[[], int],
     ) -> None:
-        """status, exposition: given whether who asks may see what others say, or coarse numbers."""
+        """status, exposition: given whether who asks may see what others say, or coarse numbers.
+
+        made_at_ms: when the directory was made, 0 where that is not known.
+        """
         self._engine = engine
         self._connections = connections
         self._callers = connections.callers
@@ -94,6 +98,7 @@ class Requests:
         """By uid of the peer: who asks without end waits for himself, not agents for him."""
         self._wholes: dict[int, anyio.Lock] = {}
         """By uid of the peer: the files' thread has others' sessions to open."""
+        self._made_at_ms = made_at_ms
         self._pace = Pace(agents_wait)
         self._held = HeldAnswers()
         self._decode = msgspec.msgpack.Decoder(wire.FromQuery).decode
@@ -361,7 +366,8 @@ class Requests:
             for start in range(0, len(payload), limits.ANSWER_CHUNK_BYTES):
                 stop = start + limits.ANSWER_CHUNK_BYTES
                 piece, is_last = payload[start:stop], stop >= len(payload)
-                chunk = wire.Answer(request.id, piece, is_last, receipt if is_last else b"")
+                last = (receipt, self._new_directory(request)) if is_last else ()
+                chunk = wire.Answer(request.id, piece, is_last, *last)
                 await self._tell(caller, encode(chunk), held)
 
     async def _say_paged(self, caller: Caller, request: Any, answer: PagedLines) -> None:
@@ -381,11 +387,15 @@ class Requests:
                 # What is as long as a chunk may be the last one.
                 while len(made) > most or (made and not piece):
                     is_last = not piece and len(made) <= most
-                    chunk = wire.Answer(request.id, bytes(made[:most]), is_last)
+                    last = (b"", self._new_directory(request)) if is_last else ()
+                    chunk = wire.Answer(request.id, bytes(made[:most]), is_last, *last)
                     del made[:most]
                     await self._tell(caller, encode(chunk), held)
                 if not piece:
                     return
+
+    def _new_directory(self, request: Any) -> int:
+        return self._made_at_ms() if isinstance(request, _IN_TURN) else 0
 
     # --- about the daemon -------------------------------------------------------------------------
 

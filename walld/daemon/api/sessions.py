@@ -194,7 +194,7 @@ class SessionRequests:
         with self._sessions.founding.source(uid, request.session_id) as source:
             found = await self._sessions.lines(uid, request.session_id)
             if found is None:
-                self._sessions.check_known(request.session_id)
+                self._sessions.check_known(uid, request.session_id)
                 text, limit = "there is no such session", "a session that was written"
                 raise Refusal("unknown_session", text, request.session_id, limit)
             await self._written(uid, request.session_id)
@@ -204,7 +204,7 @@ class SessionRequests:
             except ProtocolError as error:
                 raise Refusal(error.code, error.message, error.got, error.limit) from None
             if not await self._sessions.exists(uid, request.new_id):
-                self._sessions.check_known(request.new_id)
+                self._sessions.check_known(uid, request.new_id)
             if not await self._sessions.create(uid, request.new_id, made, source):
                 text = "new_id names a session that is there"
                 raise Refusal("session_exists", text, request.new_id, "a new id")
@@ -234,7 +234,7 @@ class SessionRequests:
         there |= self._let_go(uid, session_id)
         there |= await self._sessions.delete(uid, session_id)
         if not there:
-            self._sessions.check_known(session_id)
+            self._sessions.check_known(uid, session_id)
         return there
 
     def _let_go(self, uid: int, session_id: str) -> bool:
@@ -255,7 +255,7 @@ class SessionRequests:
         except FormatError as error:
             raise Refusal("unreadable", str(error)) from None
         if found is None:
-            self._sessions.check_known(session_id)
+            self._sessions.check_known(uid, session_id)
         return found
 
     async def _written(self, uid: int, session_id: str) -> None:
@@ -314,7 +314,7 @@ class SessionRequests:
                 if request.name == "find":
                     found, lines = await self._finding.find(uid, request.session_id, arguments)
                     if found is None:
-                        self._sessions.check_known(request.session_id)
+                        self._sessions.check_known(uid, request.session_id)
                         return None, lines
                     return await self._files.views.run(partial(_dumps, found)), lines
                 return await self._view(uid, request, arguments)
@@ -331,7 +331,7 @@ class SessionRequests:
         except FormatError as error:
             raise Refusal("unreadable", str(error)) from None
         if ledger is None or ledger.state is None:
-            self._sessions.check_known(session_id)
+            self._sessions.check_known(uid, session_id)
             return None
         return _dumps(turn_in(ledger.state.journal, **arguments))
 
@@ -381,7 +381,7 @@ class SessionRequests:
         sessions, ledgers = self._sessions, self._engine.ledgers
         found = await session_facts(sessions, ledgers, self._files, uid, request.prefix)
         if not found:
-            self._sessions.check_known(request.prefix)
+            self._sessions.check_known(uid, request.prefix)
         return found
 
 

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from walld.daemon.metrics import Metrics
     from walld.daemon.session_store.open_sessions import Sessions
     from walld.daemon.settings import Settings
+    from walld.daemon.startup.reported_logs import OtherLogs
     from walld.daemon.storage.syncer import Syncer
     from walld.daemon.storage.writer import Writer
     from walld.daemon.transport.connections import Connections
@@ -55,6 +56,7 @@ class State:
         self.background: Background | None = None
         self.sessions: Sessions | None = None
         self.metrics: Metrics | None = None
+        self.other_logs: OtherLogs | None = None
         self.socket_files: Sequence[SocketFile] = ()
         self.users: Callable[[], dict[str, object] | None] | None = None
 
@@ -169,6 +171,7 @@ class State:
             "socket": self._settings.socket,
             "socket_bound_anew": sum(one.bound_anew for one in self.socket_files),
             "log": engine.log_uuid.hex(),
+            "new_directory": (self.other_logs and self.other_logs.made_at_ms) or None,
             "epoch": self._owner.epoch,
             "connections": gauges.connections,
             "streams_live": gauges.streams_live,

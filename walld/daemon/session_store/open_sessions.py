@@ -64,6 +64,8 @@ class Sessions:
         self._files = SessionFiles(self._store, self._snapshots)
         self._boot = boot
         self._watch = watch
+        self.doubt_of: Callable[[int], str | None] = lambda _uid: None
+        """Why "never written" is not known of any session of a uid; None where it is."""
         self._opening: dict[tuple[int, str], anyio.Lock] = {}
         self.unread: dict[tuple[int, str], OSError] = {}
         """Sessions of which the log holds lines that a start could not read, and why."""
@@ -316,13 +318,15 @@ class Sessions:
         """The same: "never written" is not known then."""
         return self._files.doubt
 
-    def check_known(self, session_id: str) -> None:
+    def check_known(self, uid: int, session_id: str) -> None:
         """Of a session that is not there, or of all whose ids begin so, where there is none.
 
         Refusal where it may have been written all the same.
         """
         if self._files.doubt is not None:
             raise Refusal("unreadable", self._files.doubt.why, session_id, "a log that can be read")
+        if (doubt := self.doubt_of(uid)) is not None:
+            raise Refusal("unreadable", f"it is not here; but {doubt}", session_id)
 
     async def exists(self, uid: int, session_id: str) -> bool:
         """True where anything was ever written to it."""

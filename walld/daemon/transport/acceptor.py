@@ -61,14 +61,18 @@ class Door:
         listeners: list[socket.socket],
         peers_max: int,
         hand_over: Callable[[socket.socket, Connection, bytes], None],
+        heard: Callable[[int, bytes], bool],
     ) -> None:
-        """hand_over: takes a query connection's socket and what came behind its Hello."""
+        """hand_over: takes a query connection's socket and what came behind its Hello. heard: is
+        told which log a client of a uid knows; where it says so, an agent waits until `open`.
+        """
         self._engine = engine
         self._connections = connections
         self._processes = processes
         self._listeners = {listener.fileno(): listener for listener in listeners}
         self._peers_max = peers_max
         self._hand_over = hand_over
+        self._heard = heard
         self._selector = select.epoll()
         """Listeners, and peers that have not said who they are."""
         self._parked: list[Newcomer] = []
@@ -178,19 +182,20 @@ class Door:
         )
         connection.post(encode(welcome))
         self._connections.send(peer)
+        is_news = self._heard(connection.uid, hello.log)
         if hello.role == "query":
             self._connections.hand_over(peer)
             self._hand_over(peer.socket, connection, rest)
             return None
         newcomer = Newcomer(peer, hello, rest)
-        if not self.is_open:
+        if is_news or not self.is_open:
             peer.watch(None)
             self._parked.append(newcomer)
             return None
         return newcomer
 
     def open(self) -> list[Newcomer]:
-        """The log is read. Returns the agents that have waited for it."""
+        """The log is read, and what was heard is noted. Returns the agents that have waited."""
         self.is_open = True
         waited, self._parked = self._parked, []
         return waited

@@ -205,6 +205,10 @@ class Intake:
     def open(self) -> None:
         """The log is read: agents may come in."""
         self._engine.since = self._swept_at = event_loop.now()
+        self.begin_parked()
+
+    def begin_parked(self) -> None:
+        """Agents that have waited at the door."""
         for newcomer in self._door.open():
             self._let(self._begin, newcomer)
         self._swept()

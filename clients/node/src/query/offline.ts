@@ -34,6 +34,8 @@ const LOCK =
   /^walld ([12])\nepoch ([0-9]{1,20})\nlog ([0-9a-f]{32})\n(?:written\n(?:synced ([0-9]{20}) (?:first ([0-9]{20}) )?([0-9a-f]{8})\n)?(directories\n)?)? *$/;
 /** Names in quarantine/: what is kept of a session's file, that all of them are gone, what was never finished, notes. */
 const NO_REPLY = /^sessions(\+|$)|^\.|\.note$/;
+/** Clients of that uid know of another log than this directory has. */
+const OTHER_LOG = /^other-log\.([0-9]+)$/;
 const SAFE = /^[A-Za-z0-9_-][A-Za-z0-9._-]{0,95}$/;
 
 /** True where connecting failed because there is no daemon, not because it is busy or closed. */
@@ -64,7 +66,7 @@ export function isKept(folder: string, uid: number, sessionId: string | null): b
     const isThere = holdsOf(folder, own, sessionId === null ? null : pathName(sessionId), lock);
     if (isThere !== false) return isThere;
     if (lock?.hadDirs && !existsSync(join(folder, "partials"))) return null;
-    return isEmpty && !tellsOfDamage(join(folder, "quarantine")) ? false : null;
+    return isEmpty && !tellsOfDamage(join(folder, "quarantine"), uid) ? false : null;
   } catch {
     return null;
   }
@@ -166,8 +168,12 @@ function contents(path: string): Buffer | null {
   }, null);
 }
 
-function tellsOfDamage(quarantine: string): boolean {
-  return names(quarantine).some((name) => !NO_REPLY.test(name));
+/** Something there may be of a reply of `uid`; what clients of others know of is not. */
+function tellsOfDamage(quarantine: string, uid: number): boolean {
+  return names(quarantine).some((name) => {
+    const other = OTHER_LOG.exec(name);
+    return other === null ? !NO_REPLY.test(name) : other[1] === String(uid);
+  });
 }
 
 /** The innermost of these directories does; each must be one, as far as they are there. */

@@ -68,7 +68,7 @@ class Late extends Unavailable {}
 export class Query implements Asks {
   private readonly locate: () => string;
   private readonly timeoutMs: number;
-  private readonly receipts = new Receipts();
+  private readonly receipts: Receipts;
   private current: Conversation | undefined;
   private opening: Promise<Conversation> | undefined;
   /** The latest limit of those who wait for `opening`. */
@@ -76,7 +76,8 @@ export class Query implements Asks {
   private path = "";
   private wasThere = false;
 
-  constructor(locate: () => string, timeoutMs: number = TIMEOUT_MS) {
+  constructor(locate: () => string, timeoutMs: number = TIMEOUT_MS, receipts = new Receipts()) {
+    this.receipts = receipts;
     this.locate = locate;
     this.timeoutMs = timeoutMs;
   }
@@ -244,7 +245,7 @@ class Conversation {
       made.socket.on("end", () => made.socket.destroy());
       made.socket.on("data", (received: Buffer) => made.feed(received, welcomed, end));
       made.socket.on("connect", () => {
-        const hello = encodeFrame("Hello", HELLO);
+        const hello = encodeFrame("Hello", { ...HELLO, log: receipts.log() });
         const taken = writeFirst(made.socket, hello);
         if (!(taken < 0) && taken !== hello.length) made.socket.write(hello.subarray(taken));
         timer = after(until() - performance.now(), late);

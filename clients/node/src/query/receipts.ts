@@ -1,8 +1,8 @@
 /**
  * Keeps the last receipt of each session, which a client shows to the next daemon.
  *
- * Owns: the last receipt of each session. Refuses: the content of one, which the daemon alone knows; when
- * it is shown (`query.ts`).
+ * Owns: the last receipt of each session, and which log the agent's connection was told of. Refuses: the
+ * content of a receipt, which the daemon alone knows; when it is shown (`query.ts`).
  *
  * The end of a log can be lost without a trace. A client that was told it is synced can still prove it.
  */
@@ -14,7 +14,13 @@ const ONE_DAEMON_BYTES = 8;
 
 /** Of one client, over all its connections. */
 export class Receipts {
+  /** The log that the last Ack named to the agent's connection; empty before one came. */
+  readonly log: () => Uint8Array;
   private readonly bySession = new Map<string, Buffer>();
+
+  constructor(log: () => Uint8Array = () => new Uint8Array(0)) {
+    this.log = log;
+  }
 
   /** The newest of that session: answers may overtake each other. */
   keep(sessionId: string, received: Uint8Array): void {

@@ -79,7 +79,7 @@ export const TAGGED = {
   PutArtifact: [60, "id int, session_id str, sha256 bin, size int, offset int, chunk bin"],
   GetArtifact: [61, "id int, session_id str, sha256 bin, uid int? = nil"],
   Attest: [62, "id int, session_id str, receipt bin"],
-  Answer: [64, 'id int, chunk bin, last bool = true, receipt bin = ""'],
+  Answer: [64, 'id int, chunk bin, last bool = true, receipt bin = "", new_directory int = 0'],
 } as const;
 
 /** Arrays without a tag, inside others. */

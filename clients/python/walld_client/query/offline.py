@@ -46,6 +46,8 @@ _LOCK = re.compile(
 _NO_REPLY = re.compile(r"sessions(\+|$)|\.|.*\.note$")
 """Names in quarantine/: what is kept of a session's file, that all of them are gone, what was never
 finished, notes."""
+_OTHER_LOG = re.compile(r"other-log\.([0-9]+)")
+"""Clients of that uid know of another log than this directory has."""
 _NOBODY = (errno.ENOENT, errno.ECONNREFUSED)
 
 
@@ -93,7 +95,7 @@ def _answer(folder: str, uid: int, session: str | None) -> bool | None:
             return is_kept
         if lock is not None and lock.had_dirs:
             is_empty &= os.path.lexists(os.path.join(folder, own[0]))
-        is_empty &= not _tells_of_damage(os.path.join(folder, "quarantine"))
+        is_empty &= not _tells_of_damage(os.path.join(folder, "quarantine"), own[1])
     except OSError:
         return None
     return False if is_empty else None
@@ -217,9 +219,12 @@ def _is_listed(folder: str, *own: str, session: str) -> bool | None:
     return None if any(name != name.lower() and name != session for name in near) else False
 
 
-def _tells_of_damage(quarantine: str) -> bool:
+def _tells_of_damage(quarantine: str, uid: str) -> bool:
+    """Something there may be of a reply of `uid`; what clients of others know of is not."""
     try:
         with _directory(quarantine) as fd, os.scandir(fd) as entries:
-            return any(not _NO_REPLY.match(entry.name) for entry in entries)
+            names = [entry.name for entry in entries if not _NO_REPLY.match(entry.name)]
     except FileNotFoundError:
         return False
+    others = (_OTHER_LOG.fullmatch(name) for name in names)
+    return any(one is None or one[1] == uid for one in others)

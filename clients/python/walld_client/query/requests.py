@@ -122,7 +122,13 @@ class Conversation:
     def hello(self) -> bytes:
         """The first bytes to send; then `feed` until `welcome` is there."""
         return framing.encode(
-            Hello(framing.PROTOCOL_VERSION, "query", process.producer(), client=CLIENT_NAME)
+            Hello(
+                framing.PROTOCOL_VERSION,
+                "query",
+                process.producer(),
+                self._receipts.log(),
+                client=CLIENT_NAME,
+            )
         )
 
     def next_id(self) -> int:

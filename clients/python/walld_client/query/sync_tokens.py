@@ -1,7 +1,7 @@
 """Sync tokens of a client: what it was told of its sessions, shown to the next daemon.
 
-Owns: the last receipt of each session. Refuses: what one says, which the daemon alone knows; when
-it is shown (`requests.py`).
+Owns: the last receipt of each session, and which log the agent's connection was told of. Refuses:
+what a receipt says, which the daemon alone knows; when it is shown (`requests.py`).
 
 The end of a log can go without a trace. Who was told that it is synced lives, and knows.
 """
@@ -9,6 +9,7 @@ The end of a log can go without a trace. Who was told that it is synced lives, a
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 
 from walld_client.link import process
 
@@ -23,9 +24,11 @@ _ONE_DAEMON_BYTES = 8
 class Receipts:
     """Of one client, over all its connections. Safe in any thread."""
 
-    __slots__ = ("__weakref__", "_by_session", "_lock")
+    __slots__ = ("__weakref__", "_by_session", "_lock", "log")
 
-    def __init__(self) -> None:
+    def __init__(self, log: Callable[[], bytes] = bytes) -> None:
+        """log: the log that the last Ack named; b"" before one came."""
+        self.log = log
         self._by_session: dict[str, bytes] = {}
         self._lock = threading.Lock()
         process.register(self)

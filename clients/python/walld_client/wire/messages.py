@@ -442,12 +442,15 @@ class Answer(Message, tag=64, frozen=True):
     """A piece of the answer to request `id`. The pieces joined are one msgpack value.
 
     receipt: of an Append that is synced, for Attest: the daemon's own, opaque to a client.
+    new_directory: when a start of the daemon found its data directory empty, in ms since 1970; 0
+    where that is not known, and beside an answer that says nothing of what is kept.
     """
 
     id: int
     chunk: bytes
     last: bool = True
     receipt: bytes = b""
+    new_directory: int = 0
 
 
 # --- a recovered reply, as it travels -------------------------------------------------------------
