@@ -131,7 +131,7 @@ def test_what_is_being_written_is_written_whole() -> None:
 
 def test_a_signal_that_the_caller_had_ignored_stays_so() -> None:
     """As nohup and a script's background do it."""
-    work = ["print('go', flush=True)", "sys.stdin.readline()", "return 0"]
+    work = ["print('go', flush=True)", "time.sleep(3600)"]
     before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
     try:
         with supervised(*work) as process:
