@@ -18,7 +18,7 @@ QUESTIONS = {
     "writes": (140.0, 20.0),
     "recover": (5.0, 6.0),
     "restart": (15.0, 2.0),
-    "hostile": (72.0, 50.0),
+    "hostile": (320.0, 160.0),
     "stall": (62.0, 12.0),
     "sessions": (55.0, 15.0),
     "submits": (120.0, 9.0),
