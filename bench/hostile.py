@@ -217,8 +217,11 @@ def crowd(socket_path: str, kind: str, cores: set[int] | None = None) -> Iterato
     assert begun.stdout is not None
     with begun.stdout:
         try:
-            begun.stdout.readline()
+            if not begun.stdout.readline():
+                raise RuntimeError(f"no crowd of {kind}")
             yield
+            if begun.poll() is not None:
+                raise RuntimeError(f"the crowd of {kind} ended by itself: {begun.returncode}")
         finally:
             os.killpg(begun.pid, signal.SIGKILL)
             begun.wait()
@@ -470,7 +473,7 @@ def _live_streams(path: str) -> None:
         threading.Thread(target=_reads, args=(peer.socket,), daemon=True).start()
         print("begun", flush=True)
         for number in range(10_000):
-            peer.send(wire.Start(number, 0, f"live {number}", "hostile"))
+            peer.send(wire.Start(number, 0, f"live {os.getpid()} {number}", "hostile"))
         for seq in range(1, 1 << 40):
             for first in range(0, 10_000, 100):
                 peer.send(*(wire.Token(at, seq, b"a word ") for at in range(first, first + 100)))
@@ -503,11 +506,12 @@ def _long_appends(path: str) -> None:
 def _do_not_read(path: str) -> None:
     """100 that ask for a reply of 900 KB, again and again, and read nothing."""
     with ExitStack() as held:
-        teller = held.enter_context(_begun(path, "long"))
+        name = f"long {os.getpid()}"
+        teller = held.enter_context(_begun(path, name))
         teller.send(wire.Token(1, 1, b"y" * 900_000))
         teller.drain()
         print("begun", flush=True)
-        asked = framing.encode(wire.Recover(1, "all", None, "long"))
+        asked = framing.encode(wire.Recover(1, "all", None, name))
         peers = [held.enter_context(Peer(path, "query")) for _ in range(100)]
         for peer in peers:
             peer.socket.setblocking(False)
