@@ -264,7 +264,8 @@ class Requests:
             return
         caller.is_deaf |= caller.gone_at is not None
         if not caller.is_deaf:
-            caller.waits_for = self._sessions.reached([request for request, _ in taken])
+            requests = [request for request, _ in taken]
+            caller.waits_for = self._sessions.reached(requests, caller.connection.uid)
             await caller.waits_for.wait()
             caller.waits_for = None
             caller.is_deaf |= caller.gone_at is not None
