@@ -358,12 +358,12 @@ class Requests:
             await self._tell(caller, _framed(_bug(request.id)))
             return
         del answer  # it is as long
-        with self._held.hold(caller.connection.uid, len(payload)) as held:
-            for start in range(0, len(payload), limits.ANSWER_CHUNK_BYTES):
-                stop = start + limits.ANSWER_CHUNK_BYTES
-                piece, is_last = payload[start:stop], stop >= len(payload)
-                chunk = wire.Answer(request.id, piece, is_last, receipt if is_last else b"")
-                await self._tell(caller, encode(chunk), held)
+        size, most = len(payload), limits.ANSWER_CHUNK_BYTES
+        # The whole of it, and the chunk that its reader is at.
+        with self._held.hold(caller.connection.uid, size + min(size, most)) as held:
+            for start in range(0, size, most):
+                chunk = _chunk(request.id, payload, start, receipt)
+                await self._tell(caller, chunk, held)
 
     async def _say_paged(self, caller: Caller, request: Any, answer: PagedLines) -> None:
         """The same chunks, of an answer that is made behind what its reader has taken."""
@@ -407,6 +407,13 @@ def _sees_all(connection: Connection) -> bool:
 
 def _bug(request_id: int) -> wire.Error:
     return wire.Error("internal", "a bug; see the log", id=request_id)
+
+
+def _chunk(request_id: int, payload: bytes, start: int, receipt: bytes) -> bytes:
+    """The frame of one chunk. What it is made of is not held while its reader takes it."""
+    stop = start + limits.ANSWER_CHUNK_BYTES
+    piece, is_last = payload[start:stop], stop >= len(payload)
+    return encode(wire.Answer(request_id, piece, is_last, receipt if is_last else b""))
 
 
 def _framed(error: wire.Error) -> bytes:
