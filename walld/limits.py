@@ -62,6 +62,8 @@ ASKING_SLICE_SECONDS: Final = 0.0005
 """Requests of one uid are carried out so long before the loop has its turn."""
 ASKING_REST_SECONDS: Final = 0.001
 """And so long they wait then, while an agent waits for its ack."""
+ASKING_BYTES_PER_SECOND: Final = 32 * MIB
+"""Long requests of one uid, while another waits for a flush: longer than a slice at that pace."""
 IN_FLIGHT_BYTES_MAX: Final = 64 * MIB
 """Requests of one uid that are not answered, refused ones too, and answers that are not read:
 beyond, no long answer more is begun."""

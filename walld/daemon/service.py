@@ -195,6 +195,7 @@ class Daemon:
             metrics.exposition,
             self._ready,
             shares.parts.agents_wait,
+            shares.parts.other_users_wait,
         )
 
     def _hand_over(self, peer: socket.socket, connection: Connection, rest: bytes) -> None:

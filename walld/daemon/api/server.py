@@ -81,6 +81,7 @@ class Requests:
         exposition: Callable[[bool], str],
         ready: anyio.Event,
         agents_wait: Callable[[], bool],
+        other_users_wait: Callable[[int], bool],
     ) -> None:
         """status, exposition: given whether who asks may see what others say, or coarse numbers."""
         self._engine = engine
@@ -94,7 +95,7 @@ class Requests:
         """By uid of the peer: who asks without end waits for himself, not agents for him."""
         self._wholes: dict[int, anyio.Lock] = {}
         """By uid of the peer: the files' thread has others' sessions to open."""
-        self._pace = Pace(agents_wait)
+        self._pace = Pace(agents_wait, other_users_wait)
         self._held = HeldAnswers()
         self._decode = msgspec.msgpack.Decoder(wire.FromQuery).decode
         self._answers: dict[type, Callable[[Connection, Any], Awaitable[Any]]] = {
@@ -222,7 +223,8 @@ class Requests:
         for at in range(1, len(bodies) + 1):
             caller.is_done = False  # it is read, and the loop may have its turn before it is taken
             waited_for = at == 1 and not caller.goes_on
-            await self._pace.step(caller.connection.uid, is_waited_for=waited_for)
+            count = len(bodies[at - 1])
+            await self._pace.step(caller.connection.uid, count, is_waited_for=waited_for)
             request, bodies[at - 1] = self._decoded(bodies[at - 1]), b""
             if isinstance(request, wire.Append):
                 found = await self._outcome(caller, request, self._sessions.take)

@@ -88,6 +88,10 @@ class Parts:
         """Some agent waits for a flush, or did a moment ago."""
         return event_loop.now() - self._agent_asked_at < limits.ASKED_SECONDS
 
+    def other_users_wait(self, uid: int) -> bool:
+        """Somebody of another user does."""
+        return self.users.others_wait(uid, event_loop.now())
+
     def _is_crowd(self) -> bool:
         streams = limits.STREAM_BYTES * len(self._engine.registry.by_no)
         most = min(limits.CROWD_BYTES + streams, limits.QUEUE_BYTES_MAX // 4)
