@@ -8,6 +8,7 @@ from __future__ import annotations
 import os
 import re
 import socket
+import struct
 import subprocess
 import sys
 import time
@@ -56,7 +57,9 @@ class Peer:
     def __init__(self, socket_path: str, role: str) -> None:
         self.producer = os.urandom(16)
         self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        self.socket.settimeout(PATIENCE_SECONDS)
+        # Python's own timeout would make connect say EAGAIN where the backlog is full (unix(7)).
+        patience = struct.pack("ll", int(PATIENCE_SECONDS), 0)
+        self.socket.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, patience)
         self._buffer = b""
         self._bodies: deque[bytes] = deque()
         self._decoder: msgspec.msgpack.Decoder[msgspec.Struct] = msgspec.msgpack.Decoder(
@@ -65,6 +68,7 @@ class Peer:
         self._asked = 0
         try:
             self.socket.connect(socket_path)
+            self.socket.settimeout(PATIENCE_SECONDS)
             self.send(wire.Hello(framing.PROTOCOL_VERSION, role, self.producer, client="bench"))
             self.hear(wire.Welcome)
         except BaseException:

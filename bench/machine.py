@@ -19,6 +19,7 @@ __all__ = [
     "Used",
     "choose_cores",
     "facts",
+    "peak_bytes",
     "pinned",
     "priority",
     "resident_bytes",
@@ -105,6 +106,11 @@ def resident_bytes(pid: int) -> int:
         if line.startswith("RssAnon:"):
             return int(line.split()[1]) * 1024
     raise OSError(f"/proc/{pid}/status has no RssAnon")
+
+
+def peak_bytes(pid: int) -> int:
+    """The most memory that a process ever had in RAM, its code and files among it."""
+    return int(_first_line(f"/proc/{pid}/status", "VmHWM:").split()[0]) * 1024
 
 
 def _first_line(path: str, prefix: str) -> str:

@@ -29,7 +29,7 @@ QUESTIONS = {
     "writes": Asked("bench.costs.writes", 140.0, 20.0),
     "recover": Asked("bench.faults.recover", 5.0, 6.0),
     "restart": Asked("bench.faults.restart", 15.0, 2.0),
-    "hostile": Asked("bench.faults.hostile", 72.0, 50.0),
+    "hostile": Asked("bench.faults.hostile", 320.0, 160.0),
     "stall": Asked("bench.faults.stall", 62.0, 12.0),
     "sessions": Asked("bench.costs.sessions", 55.0, 15.0),
     "submits": Asked("bench.costs.submits", 120.0, 9.0),

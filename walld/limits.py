@@ -62,6 +62,8 @@ ASKING_SLICE_SECONDS: Final = 0.0005
 """Requests of one uid are carried out so long before the loop has its turn."""
 ASKING_REST_SECONDS: Final = 0.001
 """And so long they wait then, while an agent waits for its ack."""
+ASKING_BYTES_PER_SECOND: Final = 32 * MIB
+"""Long requests of one uid, while another waits for a flush: longer than a slice at that pace."""
 IN_FLIGHT_BYTES_MAX: Final = 64 * MIB
 """Requests of one uid that are not answered, refused ones too, and answers that are not read:
 beyond, no long answer more is begun."""
@@ -95,6 +97,10 @@ CROWD_BYTES: Final = 4 * MIB
 """Read from all together between two flushes before each process is given but a part."""
 PARTS_BYTES: Final = 256 * KIB
 """Those parts together, and while somebody waits for a flush."""
+USER_BYTES: Final = 16 * KIB
+"""Read from all processes of a user between two flushes, little things too, while another waits."""
+USER_BYTES_PER_SECOND: Final = 8 * MIB
+"""Or so much for each second that the disk's last write took, up to PARTS_BYTES."""
 LITTLE_BYTES: Final = 1 * KIB
 """Read from each process between two flushes, whatever the others give."""
 STREAM_BYTES: Final = 1 * KIB
@@ -193,4 +199,5 @@ assert 2 * (ANSWER_PAGE_BYTES + LEDGER_LINE_BYTES_MAX) <= ANSWER_PAGED_BYTES < I
 assert FRAME_BYTES_MAX < REQUESTS_BYTES_MAX < IN_FLIGHT_BYTES_MAX, "answers wait for no request"
 assert LINGER_MS_MAX * 2 <= FLUSH_BOUND_MS_MAX
 assert BUSY_READ_BYTES < READ_BYTES_MAX
+assert BUSY_READ_BYTES <= USER_BYTES <= PARTS_BYTES
 assert REST_SECONDS_MAX * 1000 < LINGER_MS_MAX

@@ -14,11 +14,13 @@ from contextlib import ExitStack, suppress
 from pathlib import Path
 
 import pytest
-from daemon_process import environment, until
-from strangers import resident_bytes
+from daemon_process import DaemonProcess, environment, until
+from strangers import needs_root, resident_bytes
 from walld_client.wire import messages as wire
 from wire_peer import Daemon, Healthy, Peer, recovered, text_of
 
+from bench.faults import hostile
+from bench.machine import peak_bytes
 from walld import limits
 
 HONEST = 63
@@ -319,3 +321,26 @@ def test_processes_take_no_descriptor_that_the_daemon_needs(tmp_path: Path) -> N
         assert taken < files_max - limits.PEERS_RESERVE_FDS + 100
         healthy.drain(100, "synced")
     assert "Too many open files" not in (tmp_path / "log").read_text()
+
+
+@needs_root
+@pytest.mark.parametrize("kind", hostile.CROWDS)
+def test_a_crowd_of_another_user_costs_agents_nothing(tmp_path: Path, kind: str) -> None:
+    """Nothing of theirs is refused or lost, and memory is bounded. Times: `bench hostile`."""
+    daemon = DaemonProcess(tmp_path, "--socket-mode", "0666")
+    daemon.is_executed = True  # its peak of memory is its own
+    os.chmod(daemon.folder, 0o711)
+    try:
+        daemon.start()
+        assert daemon.process is not None
+        with ExitStack() as held:
+            honest = hostile.Honest(daemon.socket_path, held)
+            with hostile.crowd(daemon.socket_path, kind):
+                honest.drains(1.0, least=200)
+                honest.visit()
+            honest.drains(0.0, least=8)
+            honest.look()
+        assert honest.troubles == []
+        assert peak_bytes(daemon.process.pid) <= 200_000_000
+    finally:
+        daemon.close()

@@ -14,9 +14,12 @@ from __future__ import annotations
 import fcntl
 import logging
 import os
+from functools import partial
 from typing import TYPE_CHECKING
 
 import anyio
+
+from walld.daemon.storage.disk_threads import ThreadWorker
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -73,11 +76,12 @@ class IdleExit:
 
     async def _unused(self) -> str:
         assert self._path is not None
+        worker = ThreadWorker()  # of its own: the file may be on a disk that hangs
         while True:
             await anyio.sleep(LOOK_SECONDS)
             if self._state.word == "recovering":
                 continue
-            fd = self._taken(self._path)
+            fd = await worker.run(partial(self._taken, self._path))
             self._is_held = fd is None
             self._kept_by = self._unfinished()
             self._looks += 1
@@ -88,7 +92,10 @@ class IdleExit:
             os.close(fd)
 
     def _taken(self, path: str) -> int | None:
-        """A descriptor with the exclusive lock; None where somebody holds the file, or may."""
+        """A descriptor with the exclusive lock; None where somebody holds the file, or may.
+
+        In a thread.
+        """
         try:
             fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
             try:

@@ -212,6 +212,7 @@ class Daemon:
             metrics.exposition,
             self._ready,
             shares.parts.agents_wait,
+            shares.parts.other_users_wait,
             lambda: other_logs.made_at_ms,
         )
 

@@ -75,9 +75,9 @@ class Engine:
         self.unwanted: dict[tuple[int, str, str], int] = {}
         """Partials of streams that came back and were released, by names; the stream's number."""
         self._flush_waiters: list[Waiter] = []
-        self.askers: list[Process | None] = []
-        """Who has begun to wait for a flush since `daemon/transport/process_shares.py` looked;
-        None: a request."""
+        self.askers: list[tuple[int | None, Process | None]] = []
+        """Who has begun to wait for a flush since `daemon/transport/process_shares.py` looked: a
+        uid, and a process. No process: a request; no uid: one that is nobody's alone."""
         self._sync_waiters: list[tuple[int, Waiter]] = []
         self.agent_bytes = 0
         """Record bytes written for the first time: what carrying may spend."""
@@ -124,7 +124,7 @@ class Engine:
         def streams() -> Iterable[Stream]:
             return () if connection.producer is None else connection.producer.streams.values()
 
-        self.askers.append(connection.process)
+        self.askers.append((connection.uid, connection.process))
         ask = partial(self.when, drain.level, tell, self.since, streams)
         released = self.settling.of(connection)
         if released:

@@ -48,6 +48,8 @@ class GroupCommit:
         self._flush_cost = 0.0
         self._flush_slow = 0.0
         self._sync_cost = 0.0
+        self.write_seconds = 0.0
+        """What the disk's last write took, without all that came before it."""
         self._oldest: float | None = None
         self._in_flight: float | None = None
         self._unsynced_since: float | None = None

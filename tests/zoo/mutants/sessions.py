@@ -37,8 +37,7 @@ MUTANTS = (
     Mutant(
         "sessions: an append is acknowledged before the flush",
         DAEMON + "api/sessions.py",
-        "        return self._sessions.reached(max((one.level for one in requests), "
-        "key=_LEVELS.index))\n",
+        "        return self._sessions.reached(level, uid=uid)\n",
         '        return self._sessions.reached("taken")\n',
         "P4",
         "s0",
@@ -46,8 +45,7 @@ MUTANTS = (
     Mutant(
         "sessions: an append at synced is acknowledged when it is written",
         DAEMON + "api/sessions.py",
-        "        return self._sessions.reached(max((one.level for one in requests), "
-        "key=_LEVELS.index))\n",
+        "        return self._sessions.reached(level, uid=uid)\n",
         '        return self._sessions.reached("written")\n',
         "P4",
         "40",

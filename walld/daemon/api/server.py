@@ -81,6 +81,7 @@ class Requests:
         exposition: Callable[[bool], str],
         ready: anyio.Event,
         agents_wait: Callable[[], bool],
+        other_users_wait: Callable[[int], bool],
         made_at_ms: Callable[[], int],
     ) -> None:
         """status, exposition: given whether who asks may see what others say, or coarse numbers.
@@ -99,7 +100,7 @@ class Requests:
         self._wholes: dict[int, anyio.Lock] = {}
         """By uid of the peer: the files' thread has others' sessions to open."""
         self._made_at_ms = made_at_ms
-        self._pace = Pace(agents_wait)
+        self._pace = Pace(agents_wait, other_users_wait)
         self._held = HeldAnswers()
         self._decode = msgspec.msgpack.Decoder(wire.FromQuery).decode
         self._answers: dict[type, Callable[[Connection, Any], Awaitable[Any]]] = {
@@ -227,7 +228,8 @@ class Requests:
         for at in range(1, len(bodies) + 1):
             caller.is_done = False  # it is read, and the loop may have its turn before it is taken
             waited_for = at == 1 and not caller.goes_on
-            await self._pace.step(caller.connection.uid, is_waited_for=waited_for)
+            count = len(bodies[at - 1])
+            await self._pace.step(caller.connection.uid, count, is_waited_for=waited_for)
             request, bodies[at - 1] = self._decoded(bodies[at - 1]), b""
             if isinstance(request, wire.Append):
                 found = await self._outcome(caller, request, self._sessions.take)
@@ -269,7 +271,8 @@ class Requests:
             return
         caller.is_deaf |= caller.gone_at is not None
         if not caller.is_deaf:
-            caller.waits_for = self._sessions.reached([request for request, _ in taken])
+            requests = [request for request, _ in taken]
+            caller.waits_for = self._sessions.reached(requests, caller.connection.uid)
             await caller.waits_for.wait()
             caller.waits_for = None
             caller.is_deaf |= caller.gone_at is not None
@@ -362,13 +365,12 @@ class Requests:
             await self._tell(caller, _framed(_bug(request.id)))
             return
         del answer  # it is as long
-        with self._held.hold(caller.connection.uid, len(payload)) as held:
-            for start in range(0, len(payload), limits.ANSWER_CHUNK_BYTES):
-                stop = start + limits.ANSWER_CHUNK_BYTES
-                piece, is_last = payload[start:stop], stop >= len(payload)
-                last = (receipt, self._new_directory(request)) if is_last else ()
-                chunk = wire.Answer(request.id, piece, is_last, *last)
-                await self._tell(caller, encode(chunk), held)
+        size, most = len(payload), limits.ANSWER_CHUNK_BYTES
+        # The whole of it, and the chunk that its reader is at.
+        with self._held.hold(caller.connection.uid, size + min(size, most)) as held:
+            for start in range(0, size, most):
+                last = (receipt, self._new_directory(request)) if start + most >= size else ()
+                await self._tell(caller, _chunk(request.id, payload, start, *last), held)
 
     async def _say_paged(self, caller: Caller, request: Any, answer: PagedLines) -> None:
         """The same chunks, of an answer that is made behind what its reader has taken."""
@@ -416,6 +418,18 @@ def _sees_all(connection: Connection) -> bool:
 
 def _bug(request_id: int) -> wire.Error:
     return wire.Error("internal", "a bug; see the log", id=request_id)
+
+
+def _chunk(
+    request_id: int, payload: bytes, start: int, receipt: bytes = b"", new_directory: int = 0
+) -> bytes:
+    """The frame of one chunk. What it is made of is not held while its reader takes it.
+
+    receipt, new_directory: of the last chunk.
+    """
+    stop = start + limits.ANSWER_CHUNK_BYTES
+    is_last = stop >= len(payload)
+    return encode(wire.Answer(request_id, payload[start:stop], is_last, receipt, new_directory))
 
 
 def _framed(error: wire.Error) -> bytes:

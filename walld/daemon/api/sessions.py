@@ -108,9 +108,10 @@ class SessionRequests:
 
     # --- writing --------------------------------------------------------------------------------
 
-    def reached(self, requests: list[wire.Append]) -> event_loop.Bell:
+    def reached(self, requests: list[wire.Append], uid: int) -> event_loop.Bell:
         """Set once these appends, which are taken, are where each of them waits for."""
-        return self._sessions.reached(max((one.level for one in requests), key=_LEVELS.index))
+        level = max((one.level for one in requests), key=_LEVELS.index)
+        return self._sessions.reached(level, uid=uid)
 
     async def take(self, connection: Connection, request: wire.Append) -> Taken:
         """Put the entries of an append in their places, which nobody may be told yet."""

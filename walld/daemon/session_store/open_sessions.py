@@ -352,13 +352,15 @@ class Sessions:
         """Wait until all that is taken now is at `level`: "taken", "written" or "synced"."""
         await self.reached(level, now).wait()
 
-    def reached(self, level: str, now: float | None = None) -> event_loop.Bell:
-        """Set once all that is taken now is at `level`."""
+    def reached(
+        self, level: str, now: float | None = None, uid: int | None = None
+    ) -> event_loop.Bell:
+        """Set once all that is taken now is at `level`. uid: the user who waits for it."""
         reached = event_loop.Bell()
         if level == "taken":
             reached.ring()
             return reached
-        self._engine.askers.append(None)
+        self._engine.askers.append((uid, None))
         self._engine.when(level, reached.ring, event_loop.now() if now is None else now)
         self._flusher.wake()
         return reached

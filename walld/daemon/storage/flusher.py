@@ -146,7 +146,9 @@ class Flusher:
             elif sealed is None:
                 break
             else:
-                cost += await self._writer.write(sealed, None if left > 0 else follow)
+                took = await self._writer.write(sealed, None if left > 0 else follow)
+                self._engine.commit.write_seconds = took
+                cost += took
         return cost
 
     def _say_what_is_off(self, oldest: float | None, now: float) -> None:

@@ -36,10 +36,10 @@ if TYPE_CHECKING:
     from walld.engine.engine import Engine
     from walld.engine.peer import Connection
 
-__all__ = ["Door", "Newcomer"]
+__all__ = ["ACCEPTS_MAX", "Door", "Newcomer"]
 
 _log = logging.getLogger("walld.intake")
-_ACCEPTS_MAX = 8
+ACCEPTS_MAX = 8
 
 
 class Newcomer(NamedTuple):
@@ -88,7 +88,7 @@ class Door:
         for fd in self._listeners:
             self._selector.register(fd, select.EPOLLIN)
 
-    def ready(self, most: int = _ACCEPTS_MAX) -> list[int]:
+    def ready(self, most: int = ACCEPTS_MAX) -> list[int]:
         """Descriptors of listeners where somebody waits, and of newcomers who speak."""
         return [fd for fd, _ in self._selector.poll(0, most)]
 
@@ -103,10 +103,10 @@ class Door:
 
     # --- accepting ------------------------------------------------------------------------------
 
-    def accept(self, fd: int) -> bool:
-        """Some of those who wait. False where that failed for want of descriptors or memory."""
+    def accept(self, fd: int, most: int = ACCEPTS_MAX) -> bool:
+        """At most so many of those who wait. False: it failed for want of descriptors or memory."""
         listener = self._listeners[fd]
-        for _ in range(_ACCEPTS_MAX):
+        for _ in range(most):
             try:
                 accepted, _address = listener.accept()
             except (BlockingIOError, InterruptedError, ConnectionAbortedError):

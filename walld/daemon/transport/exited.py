@@ -75,6 +75,8 @@ class Departed:
         self._lock = anyio.Lock()
         self._given = 0
         """By all of them in this turn: those who live are read between two."""
+        self._spent = set[int]()
+        """Users whose dead have given their part in this turn: none of them gives anything more."""
 
     def are_none(self) -> bool:
         """Nobody has exited or hung up by now who is not seen off, and nobody is at the door."""
@@ -93,8 +95,11 @@ class Departed:
             return
         async with self._lock:
             self._given = 0
+            self._spent.clear()
             for process, given in list(self._left.items()):
-                if process in self._left and await self._is_read_out(process, given):
+                if process.uid in self._spent or process not in self._left:
+                    continue
+                if await self._is_read_out(process, given):
                     del self._left[process]
                     self._processes.forget(process)
                     self._lose(process)
@@ -133,6 +138,7 @@ class Departed:
                     return False
                 count = self._turn(peer, time.time_ns() // 1_000_000)
                 if not count and self._shares.is_sated(peer):
+                    self._spent.add(process.uid)
                     return False
                 if not count:
                     break

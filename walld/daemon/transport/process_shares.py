@@ -11,6 +11,9 @@ of 16, 20 processes that begin and release short replies 1 s. So reading is tigh
   together they may give PARTS_BYTES between two flushes;
 - beyond CROWD_BYTES between two flushes, and a little for each live stream, for everybody.
 
+While somebody of another user waits all processes of a user have a share besides, in which little
+things count (`user_shares.py`).
+
 What may be given is parted evenly among the processes that gave much the last time. Who says
 little, up to LITTLE_BYTES, is read whatever the others do; STREAM_BYTES for each live stream are
 little, too: one process with 10,000 of them is no flood. So a flush holds PARTS_BYTES and so much
@@ -28,6 +31,7 @@ from typing import TYPE_CHECKING
 
 from walld import limits
 from walld.daemon import event_loop
+from walld.daemon.transport.user_shares import UserShares
 
 if TYPE_CHECKING:
     from walld.engine.engine import Engine
@@ -53,6 +57,7 @@ class Parts:
         """Who waited for a flush last, and when; and the last who was somebody else."""
         self._asked_before: tuple[Process | None, float] = self._asked
         self._agent_asked_at = -limits.ASKED_SECONDS
+        self.users = UserShares()
         self._now = 0.0
         self.is_awaited = False
         """Somebody waits for a flush, or did a moment ago."""
@@ -67,7 +72,9 @@ class Parts:
         """Is reading tight? Asked once a slice: what it takes to know that is one subtraction."""
         self._now = now
         if self._engine.askers:
-            for process in self._engine.askers:
+            for uid, process in self._engine.askers:
+                if uid is not None:
+                    self.users.asked(uid, now)
                 if process is not None:
                     self._agent_asked_at = now
                 if process is None or process is not self._asked[0]:
@@ -80,6 +87,10 @@ class Parts:
     def agents_wait(self) -> bool:
         """Some agent waits for a flush, or did a moment ago."""
         return event_loop.now() - self._agent_asked_at < limits.ASKED_SECONDS
+
+    def other_users_wait(self, uid: int) -> bool:
+        """Somebody of another user does."""
+        return self.users.others_wait(uid, event_loop.now())
 
     def _is_crowd(self) -> bool:
         streams = limits.STREAM_BYTES * len(self._engine.registry.by_no)
@@ -95,6 +106,7 @@ class Parts:
         else:
             self._part = limits.PARTS_BYTES // max(1, len(much))
             self._spent = {}
+            self.users.renew(self._engine.commit.write_seconds)
 
     def turn_bytes(self, process: Process) -> int:
         """How much it may give in this turn. 0: nothing, until a flush has begun."""
@@ -106,6 +118,8 @@ class Parts:
         if not process.has_exited:
             little = max(limits.LITTLE_BYTES, limits.STREAM_BYTES * len(process.streams))
             left = max(left, min(little, limits.CROWD_BYTES) - self._spent.get(process, 0))
+        if self.users.others_wait(process.uid, self._now):
+            left = min(left, self.users.left(process.uid))
         if left <= 0:
             return 0
         return max(_LEAST_BYTES, min(left // process.dearness, limits.BUSY_READ_BYTES))
@@ -120,6 +134,7 @@ class Parts:
         """In its turn it gave so many bytes, and in them events that do not fold."""
         work = count + limits.EVENT_BYTES * events
         process.dearness = work // count if count else 1
+        self.users.gave(process.uid, work)
         account = _account(process)
         self._spent[account] = self._spent.get(account, 0) + work
 

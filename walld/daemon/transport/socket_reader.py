@@ -13,6 +13,8 @@ Invariants
   flushes (`fair_queue.py`), less where reading is tight (`process_shares.py`); it yields every
   millisecond. After a sweep that found little it rests, and the kernel's socket buffers are the
   batch; they survive the agent.
+- I5 While an agent waits for a flush newcomers come one a turn of the loop, in slices with a rest
+  behind each.
 - I3 A process is lost when the kernel says it has exited and everything it sent is read
   (`exited.py`).
 """
@@ -28,6 +30,7 @@ from anyio.lowlevel import checkpoint
 
 from walld import limits
 from walld.daemon import event_loop
+from walld.daemon.transport.acceptor import ACCEPTS_MAX
 from walld.daemon.transport.exited import Departed
 from walld.daemon.transport.frame_timeouts import SlowFrames
 from walld.errors import ProtocolError
@@ -178,25 +181,38 @@ class Intake:
     # --- newcomers ------------------------------------------------------------------------------
 
     async def run_door(self) -> None:
-        """Let newcomers in, for ever: whoever only asks does not wait for a sweep to end."""
+        """Let newcomers in, for ever: whoever only asks does not wait for a sweep to end.
+
+        While an agent waits they come one by one, and there is a rest behind each slice of them
+        (`rate_limit.py`): an ack takes a dozen turns of the loop, each as long as what is done in
+        it.
+        """
         self._door.listen()
+        until = 0.0
         while True:
             await anyio.wait_readable(self._door.fileno())
-            if not self.let_in():
+            waits = self._shares.parts.agents_wait()
+            if not self.let_in(1 if waits else ACCEPTS_MAX):
                 await anyio.sleep(limits.REST_SECONDS_MAX)  # no descriptor to be had
+            elif waits and time.perf_counter() >= until:
+                await anyio.sleep(limits.ASKING_REST_SECONDS)
+                until = time.perf_counter() + limits.ASKING_SLICE_SECONDS
 
-    def let_in(self) -> bool:
-        """Accept, and read what newcomers say first. False where accepting failed."""
+    def let_in(self, most: int = ACCEPTS_MAX) -> bool:
+        """Accept, and read what newcomers say first. False where accepting failed.
+
+        most: of those who are there.
+        """
         fine = True
         swept, at_ms = self._engine.since, time.time_ns() // 1_000_000
         # As in a sweep; a sweep that has yielded goes on with its own mark.
         self._engine.since = self._since()
-        for fd in self._door.ready():
+        for fd in self._door.ready(most):
             peer = self._connections.by_fd.get(fd)
             if peer is not None:
                 self._read(peer, at_ms)
             else:
-                fine = self._door.accept(fd)
+                fine = self._door.accept(fd, most)
         self._engine.since = swept
         self._connections.send_posted()
         self._swept()

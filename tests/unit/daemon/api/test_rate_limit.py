@@ -37,6 +37,10 @@ def nobody() -> bool:
     return False
 
 
+def beside_nobody(_uid: int) -> bool:
+    return False
+
+
 def test_who_asks_without_a_pause_leaves_the_loop_its_turns() -> None:
     """Also where there is a crowd of them: a turn lasts a slice, whoever asks in it."""
     asked = turns = 0
@@ -49,7 +53,7 @@ def test_who_asks_without_a_pause_leaves_the_loop_its_turns() -> None:
 
     async def main() -> None:
         nonlocal turns
-        paces = Pace(nobody)
+        paces = Pace(nobody, beside_nobody)
         async with anyio.create_task_group() as tasks:
             for _ in range(5):
                 tasks.start_soon(asking, paces)
@@ -66,7 +70,7 @@ def test_who_asks_without_a_pause_leaves_the_loop_its_turns() -> None:
 
 def test_another_user_waits_for_no_slice_but_his_own() -> None:
     async def main() -> None:
-        paces = Pace(nobody)
+        paces = Pace(nobody, beside_nobody)
         other_waited = 0
 
         async def asking() -> None:
@@ -114,7 +118,7 @@ def test_a_crowd_that_asks_one_by_one_leaves_the_loop_its_turns_where_another_us
     """All 200 were answered in one turn of the loop, again and again: an ack took 75 ms, not 8."""
 
     async def main() -> None:
-        paces = Pace(nobody)
+        paces = Pace(nobody, beside_nobody)
         await paces.step(OTHER, is_waited_for=True)
         assert await turns_of_a_crowd(paces) >= 1000 // 13
 
@@ -124,7 +128,7 @@ def test_a_crowd_that_asks_one_by_one_leaves_the_loop_its_turns_where_another_us
 @pytest.mark.parametrize("is_waited_for", [True, False])
 def test_where_an_agent_waits_there_is_a_rest_behind_each_slice(is_waited_for: bool) -> None:
     async def main() -> None:
-        paces, begun = Pace(lambda: True), anyio.current_time()
+        paces, begun = Pace(lambda: True, beside_nobody), anyio.current_time()
 
         async def asking() -> None:
             for _ in range(20):
@@ -143,7 +147,7 @@ def test_who_asks_after_a_pause_waits_for_no_rest(told: list[float]) -> None:
     """An append of a program whose agent waits for its acks took 1.9 ms, not 0.7."""
 
     async def main() -> None:
-        paces = Pace(lambda: True)
+        paces = Pace(lambda: True, beside_nobody)
         for is_waited_for in (True, False):
             await paces.step(USER)
             told[0] += limits.ASKING_SLICE_SECONDS + limits.ASKING_REST_SECONDS
@@ -154,9 +158,49 @@ def test_who_asks_after_a_pause_waits_for_no_rest(told: list[float]) -> None:
     run(main)
 
 
+def test_long_requests_rest_by_their_bytes_while_another_user_waits() -> None:
+    """I6. Whatever else is free: what follows from 250 KB is not over with its slice."""
+    count, many = 250_000, 10
+
+    async def main() -> None:
+        waiting = {OTHER}
+        paces = Pace(nobody, lambda uid: bool(waiting - {uid}))
+
+        async def took(uid: int, count: int) -> float:
+            begun = anyio.current_time()
+            async with anyio.create_task_group() as tasks:
+                for _ in range(many):
+                    tasks.start_soon(paces.step, uid, count)
+            return anyio.current_time() - begun
+
+        least = many * count / limits.ASKING_BYTES_PER_SECOND
+        assert least <= await took(USER, count) <= 2 * least
+        assert await took(USER, 1000) < least / many, "short ones have their slices"
+        assert await took(OTHER, count) < least / many, "nobody else waits"
+        waiting.clear()
+        assert await took(USER, count) < least / many
+
+    run(main)
+
+
+def test_a_long_request_behind_a_pause_waits_for_no_rest(told: list[float]) -> None:
+    count = 250_000
+
+    async def main() -> None:
+        paces = Pace(lambda: True, lambda _uid: True)
+        for pause in (0.1, 0.0):
+            await paces.step(USER)
+            told[0] += pause
+            begun = anyio.current_time()
+            await paces.step(USER, count, is_waited_for=True)
+            assert (anyio.current_time() > begun) == (not pause)
+
+    run(main)
+
+
 def test_a_crowd_that_is_alone_shares_its_flushes() -> None:
     async def main() -> None:
-        assert await turns_of_a_crowd(Pace(nobody)) == 0
+        assert await turns_of_a_crowd(Pace(nobody, beside_nobody)) == 0
 
     run(main)
 
@@ -166,7 +210,7 @@ def steps(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Who was held to a slice, as often as he was: by uid."""
     held: list[int] = []
 
-    async def step(_paces: Pace, uid: int, *, is_waited_for: bool = False) -> None:
+    async def step(_paces: Pace, uid: int, _count: int = 0, *, is_waited_for: bool = False) -> None:
         if not is_waited_for:
             held.append(uid)
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import logging
 import os
+import tracemalloc
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +13,7 @@ import anyio
 import msgspec
 import pytest
 from asking import UID, orphaned, refused, replies, say
-from virtual_daemon import Home, Peer, Virtual, asked, living, recovered, run, text_of
+from virtual_daemon import Home, Peer, Virtual, asked, living, recovered, run, text_of, until
 from walld_client.wire import messages as wire
 from walld_client.wire.framing import encode
 
@@ -387,6 +389,37 @@ def test_who_asks_without_end_waits_for_himself(
                 await peer.hear(wire.Answer)
                 peer.socket.close()
             assert most == limits.REQUESTS_PER_UID_MAX
+
+    run(main)
+
+
+def test_what_an_answer_holds_is_counted_until_it_is_read(tmp_path: Path) -> None:
+    """100 of 900 KB held the chunk on its way twice and counted it not at all: 205 MB of memory."""
+    size, many = 900_000, 20
+
+    async def long(_connection: Any, _request: Any) -> bytes:
+        return bytes(size)
+
+    async def main() -> None:
+        async with living(Home(tmp_path)) as virtual:
+            requests = virtual.daemon.requests
+            requests._answers[wire.Recover] = long
+            with ExitStack() as held:
+                peers = [held.enter_context(Peer(virtual, "query")) for _ in range(many)]
+                await anyio.sleep(1.0)
+                tracemalloc.start()
+                try:
+                    before, _ = tracemalloc.get_traced_memory()
+                    for peer in peers:
+                        peer.send(wire.Recover(1, "all"))
+                    await until(lambda: len(requests._held._of(UID).answers) == many)
+                    await anyio.sleep(0.1)
+                    grown = tracemalloc.get_traced_memory()[0] - before
+                finally:
+                    tracemalloc.stop()
+                counted = requests._held._of(UID).bytes
+            spare = many * size // 2  # of msgspec's buffers, which is never touched
+            assert many * size < grown < counted + spare, (grown, counted)
 
     run(main)
 

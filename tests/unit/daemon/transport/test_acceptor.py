@@ -16,6 +16,7 @@ from walld_client.wire import messages as wire
 from walld import limits
 from walld.daemon import process_limits
 from walld.daemon.transport import credentials
+from walld.daemon.transport.acceptor import ACCEPTS_MAX
 from walld.daemon.transport.listener import bind
 
 START = wire.Start(1, 0, "r", "s")
@@ -134,5 +135,42 @@ def test_connections_of_a_producer_are_bounded(
                 await until(lambda: len(virtual.daemon.connections) == most - 1)
                 with Peer(virtual, producer=PRODUCER) as next_one:
                     await next_one.drain()
+
+    run(main)
+
+
+@pytest.mark.parametrize("waits", [True, False])
+def test_while_an_agent_waits_a_crowd_comes_one_by_one_with_rests(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, waits: bool
+) -> None:
+    """I5. An ack takes a dozen turns of the loop, and 8 of 20,000 connects came in each."""
+    monkeypatch.setattr(limits, "ASKING_SLICE_SECONDS", 0.0)
+    most = 40
+
+    async def main() -> None:
+        async with living(Home(tmp_path)) as virtual:
+            connections, intake = virtual.daemon.connections, virtual.daemon.intake
+            steps, let_in = [], intake.let_in
+
+            def counted(at_most: int = ACCEPTS_MAX) -> bool:
+                before = connections.admitted
+                fine = let_in(at_most)
+                steps.append(connections.admitted - before)
+                return fine
+
+            with Peer(virtual) as agent, ExitStack() as held:
+                agent.send(START)
+                await agent.drain()
+                if not waits:
+                    await anyio.sleep(2 * limits.ASKED_SECONDS)
+                monkeypatch.setattr(intake, "let_in", counted)
+                first, begun = connections.admitted, anyio.current_time()
+                for _ in range(most):
+                    held.enter_context(Peer(virtual))
+                await until(lambda: connections.admitted == first + most)
+                took = anyio.current_time() - begun
+        assert max(steps) == (1 if waits else ACCEPTS_MAX)
+        rests = took / limits.ASKING_REST_SECONDS
+        assert rests > most / 2 if waits else rests < most / 2
 
     run(main)

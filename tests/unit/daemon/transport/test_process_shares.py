@@ -29,7 +29,8 @@ class World:
         return Process(uid, Owner("boot", pid, 0, 0), visible=True)
 
     def asks(self, process: Process | None) -> None:
-        self.engine.askers.append(process)
+        uid = None if process is None else process.uid
+        self.engine.askers.append((uid, process))
         self.parts.look(self.now)
 
     def gives(self, process: Process, most: int = 1 << 30) -> int:
@@ -115,6 +116,35 @@ def test_a_process_of_many_live_streams_has_a_little_for_each() -> None:
     world.flush()
     many.streams = {number: live(number) for number in range(6000)}
     assert world.gives(many) <= limits.CROWD_BYTES, "and no more than a crowd"
+
+
+def test_beside_another_user_who_waits_all_processes_and_streams_are_one_users() -> None:
+    """I4. Little things, too: 20 processes that begin short replies, each with live streams."""
+    world = World()
+    many = [world.process(pid) for pid in range(1, 200)]
+    for process in many:
+        process.streams = {number: live(number) for number in range(100)}
+    world.asks(world.process(300, uid=8))
+    for _ in range(3):
+        assert 0 < sum(map(world.gives, many)) <= limits.USER_BYTES + limits.BUSY_READ_BYTES
+        assert world.parts.turn_bytes(world.process(301, uid=8)) > 0
+        world.flush()
+    world.now += 2 * limits.ASKED_SECONDS
+    world.parts.look(world.now)
+    assert sum(map(world.gives, many)) > MUCH, "nobody waits any more"
+
+
+def test_a_request_of_another_user_waits_beside_all_processes_too() -> None:
+    world = World()
+    many = [world.process(pid) for pid in range(1, 40)]
+    world.engine.askers.append((8, None))
+    world.parts.look(world.now)
+    assert 0 < sum(map(world.gives, many)) <= limits.USER_BYTES + limits.BUSY_READ_BYTES
+    world.flush()
+    world.now += 2 * limits.ASKED_SECONDS
+    world.engine.askers.append((7, None))
+    world.parts.look(world.now)
+    assert sum(map(world.gives, many)) > limits.USER_BYTES + limits.BUSY_READ_BYTES, "their own"
 
 
 def test_events_that_do_not_fold_count_as_the_work_they_are() -> None:

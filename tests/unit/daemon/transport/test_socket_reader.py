@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections.abc import ValuesView
 from pathlib import Path
+from typing import Any
 
 import anyio
 import pytest
@@ -392,6 +393,44 @@ def test_what_the_dead_left_is_read_in_parts_while_somebody_waits(
                 reply = await recovered(virtual, "child")
                 assert reply is not None
                 assert (reply.status, reply.last_seq, reply.gaps) == ("crashed", 500, [])
+
+    run(main)
+
+
+def test_once_the_dead_of_a_user_gave_their_part_the_rest_of_them_are_not_tried(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """I3. There were a thousand, and each sweep tried all of them, in a step of the loop."""
+    monkeypatch.setattr(limits, "PARTS_BYTES", 8 * limits.KIB)
+
+    async def main() -> None:
+        async with living(Home(tmp_path)) as virtual:
+            with Peer(virtual) as agent:
+                agent.send(START)
+                await agent.drain()
+                departed, refused = virtual.daemon.intake.departed, [0]
+                turn, see_off = departed._turn, departed.see_off
+
+                def counted(peer: Any, at_ms: int) -> int:
+                    count = turn(peer, at_ms)
+                    refused[-1] += not count and virtual.daemon.shares.is_sated(peer)
+                    return count
+
+                async def round_of_them() -> None:
+                    refused.append(0)
+                    await see_off()
+
+                monkeypatch.setattr(departed, "_turn", counted)
+                monkeypatch.setattr(departed, "see_off", round_of_them)
+                virtual.worker.seconds = 0.1
+                for process in [child(virtual, READY) for _ in range(6)]:
+                    bury(process)
+                for seq in range(1, 12):
+                    agent.send(wire.Token(1, seq, b"honest"))
+                    await agent.drain()
+                assert max(refused) == 1
+                virtual.worker.seconds = 0.0
+                await until(lambda: len(virtual.engine.kept.all_names()) == 1, 60)
 
     run(main)
 
