@@ -1,6 +1,6 @@
 """A daemon of one's own and raw connections to it: what the tests of the protocol share.
 
-Nothing here uses the client: bytes go out as a test says, answers come back as messages.
+Nothing here speaks by the client: bytes go out as a test says, answers come back as messages.
 """
 
 from __future__ import annotations
@@ -13,11 +13,13 @@ import socket
 import struct
 import sys
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Self
 
 import fork_server
 import msgspec
+from walld_client.start import start_daemon
 from walld_client.wire import framing
 from walld_client.wire import messages as wire
 
@@ -43,30 +45,28 @@ class Daemon:
     def __init__(self, home: Path, *, files_max: int | None = None) -> None:
         self.socket_path = str(home / "s")
         self.log_path = home / "log"
-        serve = [sys.executable, "-m", "walld", "serve", "--socket", self.socket_path]
-        serve += ["--data", str(home / "data")]
-        env = os.environ | {"PYTHONPATH": f"{ROOT}:{ROOT / 'clients/python'}"}
-        with self.log_path.open("wb") as log:
-            self.process = fork_server.start(serve, env, stderr=log.fileno(), files_max=files_max)
-        deadline = time.monotonic() + PATIENCE_SECONDS
-        while not self.answers():
-            assert self.process.poll() is None, self.log_text()
-            assert time.monotonic() < deadline, "the daemon does not listen"
-            time.sleep(0.02)
+        self.process: fork_server.Process
+
+        def launch(command: list[str], env: Mapping[str, str], stderr: int) -> fork_server.Process:
+            self.process = fork_server.start(command, dict(env), stderr=stderr, files_max=files_max)
+            return self.process
+
+        start_daemon(
+            home / "data",
+            socket=self.socket_path,
+            log=self.log_path,
+            timeout=PATIENCE_SECONDS,
+            wait_ready=False,
+            command=[sys.executable, "-m", "walld"],
+            env=os.environ | {"PYTHONPATH": f"{ROOT}:{ROOT / 'clients/python'}"},
+            launch=launch,
+        )
 
     def __enter__(self) -> Daemon:
         return self
 
     def __exit__(self, *_: object) -> None:
         self.stop()
-
-    def answers(self) -> bool:
-        """Somebody listens and says Welcome."""
-        try:
-            with Peer(self, "query"):
-                return True
-        except OSError:
-            return False
 
     def counted(self, code: str) -> int:
         """`walld_protocol_errors_total` of a code."""
