@@ -45,7 +45,7 @@ def state_view(events: Sequence[Event]) -> dict[str, Any]:
         "counts": {
             "events": len(events),
             "on_path": len(on_path),
-            "messages": len(messages(events) or ()),
+            "messages": sum("_wal_journal" not in one for one in messages(events) or ()),
             "turns": len(account.turns),
             "tools": len(account.tools),
             "open_tools": len(open_tools(account)),
