@@ -120,8 +120,9 @@ def test_it(walld):
         seen.extend(messages)
         yield "It is 4 degrees."
 
-    with walld_client.connect(str(walld.socket)) as client:
-        answer(client, "How cold is it?", model)
+    client = walld_client.connect(walld.socket)
+    answer(client, "How cold is it?", model)
+    client.close()
     assert [one["role"] for one in seen] == ["user", "assistant", "tool"], seen
     assert seen[-1]["content"] == "4 degrees"
     assert seen[1]["tool_calls"][0]["function"]["name"] == "weather"

@@ -253,7 +253,7 @@ class Calls:
     def _say(
         self, turn: str | None, one: Mapping[str, Any], stream: object, *, is_new: bool
     ) -> CallAccount:
-        call_id, (name, arguments) = one["id"], _named(one)
+        call_id, (name, arguments) = str(one["id"]), _named(one)
         exact = (stream, one["seq"]) if isinstance(one.get("seq"), int) and stream else None
         call = self._meant(turn, call_id, name, arguments, exact, is_new=is_new)
         call.is_said = True
@@ -287,7 +287,8 @@ class Calls:
             if not call.is_said and call._fits(name, arguments):
                 return call
         if not is_new:
-            for call in reversed([*self._by_id.get(call_id, ()), *known]):
+            anywhere: list[CallAccount] = [*self._by_id.get(call_id, ()), *known]
+            for call in reversed(anywhere):
                 if call._fits(name, arguments):
                     return call
         return self._new(turn, call_id)
