@@ -13,8 +13,8 @@ by the first rule that holds:
    intent has and that has no result, with the same tool and arguments that are equal as JSON; what
    the model says joins the oldest journalled call by the same test. What does not fit is another
    call: models and providers give `call_1` anew in each step.
-3. Other words of the journal go to the newest call of their turn and id that has an intent; where
-   none has, to the newest.
+3. Other words of the journal go to the call of the newest intent of their turn and id; where there
+   is none, to the newest that was said.
 4. A `tool` message or a `tool_result` block goes to the newest call of its id without a result,
    first of the same turn, then of any.
 
@@ -26,8 +26,10 @@ journal each call. A malformed word says nothing.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final
+
+import msgspec
 
 from walld.sessions.state.artifacts import whole_text
 from walld.sessions.state.events import Event, check_payload
@@ -38,6 +40,9 @@ __all__ = ["CallAccount", "Calls", "calls_in", "calls_of_events", "results_in"]
 _RESULTS: Final = frozenset(("done", "failed", "timeout", "cancelled"))
 _OPEN: Final = frozenset(("pending", "unknown"))
 _LISTS: Final = ("messages", "replacement")
+_COMPARED_MAX: Final = 64
+"""Calls of one id that an utterance, an intent or an edit is compared with."""
+_AS_JSON: Final = msgspec.json.Encoder(order="deterministic")
 
 
 class CallAccount:
@@ -55,8 +60,8 @@ class CallAccount:
         "is_promised",
         "is_said",
         "key",
+        "message",
         "name",
-        "names",
         "seqs",
         "settled",
         "superseded_by",
@@ -70,14 +75,14 @@ class CallAccount:
         self.call_id = call_id
         self.name: str | None = None
         self.arguments: object = None
-        self.names: set[tuple[object, object]] = set()
-        """(stream, seq) of its first event, as speakers gave them."""
         self.is_said = False
         self.intent: Event | None = None
         self.is_promised = False
         """Its turn promised an intent before each run."""
         self.seqs: dict[str, int] = {}
         self.word: str | None = None
+        self.message: Mapping[str, Any] | None = None
+        """The application's own words for what it gave: a `tool` message, or a block of one."""
         self.given: dict[str, object] = {}
         """Speaker -> what it says the call gave."""
         self.denied_by: tuple[str, object] | None = None
@@ -130,9 +135,27 @@ class CallAccount:
     def _fits(self, name: object, arguments: object) -> bool:
         if self.name and isinstance(name, str) and name and self.name != name:
             return False
-        if self.arguments is None or arguments is None:
+        own = self.arguments
+        if own is None or arguments is None or own is arguments:
             return True
-        return _same(self.arguments) == _same(arguments)
+        return _same(own) == _same(arguments)
+
+
+class _OfName:
+    """The calls of one turn and id. intended: that of the newest intent.
+
+    said: those without an intent and a result; journalled: those that nobody said; some of either
+    may have found each other. answerable: some have a message of their result, the newest last.
+    """
+
+    __slots__ = ("answerable", "intended", "journalled", "newest", "said")
+
+    def __init__(self) -> None:
+        self.newest: CallAccount | None = None
+        self.intended: CallAccount | None = None
+        self.said: list[CallAccount] = []
+        self.journalled: list[CallAccount] = []
+        self.answerable: list[CallAccount] = []
 
 
 class Calls:
@@ -140,6 +163,9 @@ class Calls:
 
     ended: turns that have. of_item: id() of an item of a message -> its call; the events that hold
     the items must be kept as long.
+
+    What an event costs does not grow with the calls before it: an utterance and an intent are
+    compared with so many that wait, the oldest, and are else a call of their own.
     """
 
     def __init__(self) -> None:
@@ -148,86 +174,49 @@ class Calls:
         self.ended: set[str] = set()
         self.of_item: dict[int, CallAccount] = {}
         self._promises: set[str] = set()
-        self._by_name: dict[tuple[str | None, str], list[CallAccount]] = {}
-        self._by_id: dict[str, list[CallAccount]] = {}
+        self._of_name: dict[tuple[str | None, str], _OfName] = {}
+        self._answerable: dict[str, list[CallAccount]] = {}
+        """Call id -> as of a name, of any turn."""
+        self._of_id: dict[str, list[CallAccount]] = {}
+        self._exact: dict[tuple[object, ...], CallAccount] = {}
+        """By turn, id, and the place in a stream where the model said it."""
 
     def take(self, event: Event) -> None:
         """The next event."""
-        kind = event.type
-        if kind == "message":
-            if _speaks_of_calls(event.payload) and check_payload(kind, event.payload) is None:
-                self._said(event.turn, event.payload, event.seq)
-        elif kind in TOOL_TYPES:
-            if check_payload(kind, event.payload) is None:
-                self._journalled(event)
-        elif kind == "turn_submitted":
-            if event.turn is not None and event.turn not in self.turns:
-                retried = event.payload.get("retry_of")
-                self.turns[event.turn] = retried if isinstance(retried, str) else None
-                if event.payload.get("calls") == "journal":
-                    self._promises.add(event.turn)
-        elif kind in ("turn_completed", "turn_interrupted"):
-            self.ended.add(event.turn or "")
-        elif kind == "tool_settled":
-            self._settled(event)
-        elif kind in ("message_edit", "compaction"):
-            self._edited(event)
+        take = _TAKES.get(event.type)
+        if take is not None:
+            take(self, event)
+
+    def _submitted(self, event: Event) -> None:
+        if event.turn is not None and event.turn not in self.turns:
+            retried = event.payload.get("retry_of")
+            self.turns[event.turn] = retried if isinstance(retried, str) else None
+            if event.payload.get("calls") == "journal":
+                self._promises.add(event.turn)
+
+    def _ended(self, event: Event) -> None:
+        self.ended.add(event.turn or "")
 
     def end(self) -> None:
         """There are no more: which calls later ones of the same message took the place of."""
-        open_: dict[tuple[object, object], list[CallAccount]] = {}
-        for call in self.calls:
-            if call.outcome in _OPEN and call.turn in self.turns:
-                for name in self._found_by(call):
-                    open_.setdefault(name, []).append(call)
-        if not open_:
-            return
-        for later in self.calls:
-            if later.intent is None or later.turn is None or later.is_denied:
-                continue
-            for name in self._found_by(later):
-                for call in open_.get(name, ()):
-                    self._supersede(call, later)
-            named = later.supersedes
-            for call in self._by_id.get(named, ()) if isinstance(named, str) else ():
-                if call.outcome in _OPEN:
-                    self._supersede(call, later)
-
-    def _supersede(self, call: CallAccount, later: CallAccount) -> None:
-        may_have_run = call.outcome == "unknown"
-        if may_have_run and "started" not in later.seqs and not later.has_result:
-            return
-        if call.superseded_by is None and self._is_earlier(call.turn, later.turn):
-            call.superseded_by = later
-
-    @staticmethod
-    def _found_by(call: CallAccount) -> Iterator[tuple[object, object]]:
-        yield call.name, _same(call.arguments)
-        if isinstance(call.key, str) and call.key:
-            yield "\0key", call.key
-
-    def _is_earlier(self, turn: str | None, later: str | None) -> bool:
-        """The one is retried by the other, at once or by way of others."""
-        seen = set[str]()
-        at = self.turns.get(later or "")
-        while at is not None and at not in seen:
-            if at == turn:
-                return True
-            seen.add(at)
-            at = self.turns.get(at)
-        return False
+        if any(self.turns.values()):
+            _supersede(self.calls, self.turns)
 
     # --- what the model said ----------------------------------------------------------------------
 
-    def _said(self, turn: str | None, message: Mapping[str, Any], seq: int) -> None:
-        told = message.get("_turn")
-        turn = turn or (told if isinstance(told, str) else None)
-        stream = message.get("_wal_stream")
-        if message.get("role") == "assistant":
-            for one in calls_in(message):
-                self.of_item[id(one)] = self._say(turn, one, stream, is_new=True)
-        for call_id, held in results_in(message):
-            self._answer(turn, call_id, held, seq)
+    def _message(self, event: Event) -> None:
+        payload = event.payload
+        if not _speaks_of_calls(payload) or check_payload(event.type, payload) is not None:
+            return
+        turn = event.turn or _turn_of(payload)
+        if payload["role"] == "assistant":
+            self._say_all(turn, payload, is_new=True)
+        for call_id, held in results_in(payload):
+            call = self._answerable_call(turn, call_id)
+            if call is not None:
+                _give(call, "message", held)
+                call.message = held
+                call.seqs["ended"] = event.seq
 
     def _edited(self, event: Event) -> None:
         """An edit says the calls that its new form has; those happened already, where they did."""
@@ -240,25 +229,51 @@ class Calls:
         for message in listed:
             if not _speaks_of_calls(message):
                 continue
-            told = message.get("_turn")
-            turn = event.turn or (told if isinstance(told, str) else None)
+            turn = event.turn or _turn_of(message)
             if message.get("role") == "assistant":
-                for one in calls_in(message):
-                    stream = message.get("_wal_stream")
-                    self.of_item[id(one)] = self._say(turn, one, stream, is_new=False)
+                self._say_all(turn, message, is_new=False)
             for call_id, held in results_in(message):
-                if (call := self._open_call(turn, call_id)) is not None:
+                if (call := self._answerable_call(turn, call_id)) is not None:
                     _give(call, "said", held)
 
+    def _say_all(self, turn: str | None, message: Mapping[str, Any], *, is_new: bool) -> None:
+        stream, step = message.get("_wal_stream"), message.get("_wal_seq")
+        for place, one in enumerate(calls_in(message)):
+            exact: list[tuple[object, ...]] = []
+            if isinstance(stream, str):
+                # Said anew by a build that gives no seq: the same place of the same step.
+                if isinstance(one.get("seq"), int):
+                    exact.append((turn, one["id"], stream, one["seq"]))
+                if isinstance(step, int):
+                    exact.append((turn, one["id"], stream, step, place))
+            self.of_item[id(one)] = self._say(turn, one, exact, is_new=is_new)
+
     def _say(
-        self, turn: str | None, one: Mapping[str, Any], stream: object, *, is_new: bool
+        self,
+        turn: str | None,
+        one: Mapping[str, Any],
+        exact: Sequence[tuple[object, ...]],
+        *,
+        is_new: bool,
     ) -> CallAccount:
-        call_id, (name, arguments) = str(one["id"]), _named(one)
-        exact = (stream, one["seq"]) if isinstance(one.get("seq"), int) and stream else None
-        call = self._meant(turn, call_id, name, arguments, exact, is_new=is_new)
-        call.is_said = True
-        if exact is not None:
-            call.names.add(exact)
+        call_id, (name, arguments) = one["id"], _named(one)
+        known = self._known(turn, call_id)
+        call = None
+        for told in exact:
+            call = call or self._exact.get(told)
+        if call is None and known.journalled:
+            call = _take_fitting(known.journalled, name, arguments)
+        if call is None and not is_new:
+            newest = reversed(self._of_id.get(call_id, ())[-_COMPARED_MAX:])
+            call = next((there for there in newest if there._fits(name, arguments)), None)
+        if call is None:
+            call = self._new(turn, call_id, known)
+        if not call.is_said:
+            call.is_said = True
+            if call.intent is None:
+                known.said.append(call)
+        for told in exact:
+            self._exact[told] = call
         if isinstance(name, str) and name:
             call.name = call.name or name
         if call.arguments is None:
@@ -268,102 +283,77 @@ class Calls:
             call.word = call.word or one["outcome"]
         return call
 
-    def _meant(
-        self,
-        turn: str | None,
-        call_id: str,
-        name: object,
-        arguments: object,
-        exact: tuple[object, object] | None,
-        *,
-        is_new: bool,
-    ) -> CallAccount:
-        known = self._by_name.get((turn, call_id), [])
-        if exact is not None:
-            for call in known:
-                if exact in call.names:
-                    return call
-        for call in known:
-            if not call.is_said and call._fits(name, arguments):
-                return call
-        if not is_new:
-            anywhere: list[CallAccount] = [*self._by_id.get(call_id, ()), *known]
-            for call in reversed(anywhere):
-                if call._fits(name, arguments):
-                    return call
-        return self._new(turn, call_id)
-
-    def _answer(self, turn: str | None, call_id: str, held: Mapping[str, Any], seq: int) -> None:
-        """The application's own words for what a call gave."""
-        call = self._open_call(turn, call_id)
-        if call is not None:
-            _give(call, "message", held)
-            call.seqs["ended"] = seq
-
-    def _open_call(self, turn: str | None, call_id: str) -> CallAccount | None:
+    def _answerable_call(self, turn: str | None, call_id: str) -> CallAccount | None:
         """The newest of that id without a message of its result, of that turn before any other."""
-        for known in (self._by_name.get((turn, call_id), ()), self._by_id.get(call_id, ())):
-            for call in reversed(known):
-                if "message" not in call.given:
-                    return call
+        known = self._of_name.get((turn, call_id))
+        for waiting in (known and known.answerable, self._answerable.get(call_id)):
+            while waiting:
+                if "message" not in waiting[-1].given:
+                    return waiting[-1]
+                waiting.pop()
         return None
 
     # --- what its program did ---------------------------------------------------------------------
 
     def _journalled(self, event: Event) -> None:
-        payload, turn = event.payload, event.turn
-        call_id = payload.get("call_id")
-        if call_id is None and event.type == "observation":
-            turn, call_id = payload.get("of_turn"), payload.get("of_call")
-        if not isinstance(call_id, str) or not isinstance(turn, str):
+        kind, payload, turn = event.type, event.payload, event.turn
+        if check_payload(kind, payload) is not None:
             return
-        if event.type == "tool_intent":
-            self._intend(event, turn, call_id)
+        call_id = payload.get("call_id")
+        if call_id is None and kind == "observation":
+            turn, call_id = payload.get("of_turn"), payload.get("of_call")
+        if call_id is None or turn is None:
             return
         call = self._journal_call(turn, call_id)
         if call is None:
             return
-        stage = tool_state_of(event.type, payload)
+        stage = tool_state_of(kind, payload)
         if stage is None:
             return
-        if stage in ("finished", "failed"):
+        if kind == "tool_finished":
+            told, is_failed = payload.get("outcome"), stage == "failed"
             stage = "ended"
-            told = payload.get("outcome")
-            word = told if told in _RESULTS else None
-            call.word = call.word or word or ("failed" if payload.get("failed") else "done")
+            if call.word is None:
+                word = told if told in _RESULTS else None
+                call.word = word or ("failed" if is_failed else "done")
             call.given["journal"] = payload.get("result")
-        elif stage == "observed":
+        elif kind == "observation":
             call.given["observation"] = whole_text(payload, "text") or ""
         elif stage == "denied":
-            who = "A policy" if event.type == "tool_decision" else "The user"
+            who = "A policy" if kind == "tool_decision" else "The user"
             call.denied_by = who, payload.get("reason") or payload.get("note")
         call.seqs[stage] = event.seq
 
-    def _intend(self, event: Event, turn: str, call_id: str) -> None:
-        payload = event.payload
+    def _intend(self, event: Event) -> None:
+        payload, turn = event.payload, event.turn
+        if turn is None or check_payload(event.type, payload) is not None:
+            return
+        call_id: str = payload["call_id"]
         name, arguments, said = payload["tool"], payload.get("arguments"), payload.get("said")
-        known = self._by_name.get((turn, call_id), [])
-        exact = None
+        exact: tuple[object, ...] | None = None
         if isinstance(said, str) and ":" in said:
             stream, _, seq = said.rpartition(":")
-            exact = (stream, int(seq)) if seq.isdecimal() else None
-        free = [one for one in known if one.intent is None]
-        call = next((one for one in free if exact is not None and exact in one.names), None)
+            exact = (turn, call_id, stream, int(seq)) if seq.isdecimal() else None
+        known = self._known(turn, call_id)
+        call = None if exact is None else self._exact.get(exact)
+        if call is None or call.intent is not None:
+            call = _take_fitting(known.said, name, arguments)
         if call is None:
-            fitting = (one for one in free if not one.has_result and one._fits(name, arguments))
-            call = next(fitting, None) or self._new(turn, call_id)
+            call = self._new(turn, call_id, known)
+            known.journalled.append(call)
         if exact is not None:
-            call.names.add(exact)
+            self._exact.setdefault(exact, call)
         call.intent, call.name = event, name
         if arguments is not None:
             call.arguments = arguments
         call.key, call.supersedes = payload.get("key"), payload.get("supersedes")
         call.seqs["intended"] = event.seq
+        known.intended = call
 
     def _journal_call(self, turn: str, call_id: str) -> CallAccount | None:
-        known = self._by_name.get((turn, call_id), [])
-        newest = known[-1] if known else None
-        return next((one for one in reversed(known) if one.intent is not None), newest)
+        """The call of the newest intent, or else the newest that was said."""
+        known = self._of_name.get((turn, call_id))
+        return None if known is None else known.intended or known.newest
 
     def _settled(self, event: Event) -> None:
         """What somebody said of a call behind its turn's end."""
@@ -383,13 +373,33 @@ class Calls:
         elif word == "denied":
             call.seqs["denied"], call.denied_by = event.seq, ("The user", payload.get("note"))
 
-    def _new(self, turn: str | None, call_id: str) -> CallAccount:
-        call = CallAccount(turn, call_id)
+    def _known(self, turn: str | None, call_id: str) -> _OfName:
+        known = self._of_name.get((turn, call_id))
+        if known is None:
+            known = self._of_name[turn, call_id] = _OfName()
+        return known
+
+    def _new(self, turn: str | None, call_id: str, known: _OfName) -> CallAccount:
+        call = known.newest = CallAccount(turn, call_id)
         call.is_promised = turn in self._promises
         self.calls.append(call)
-        self._by_name.setdefault((turn, call_id), []).append(call)
-        self._by_id.setdefault(call_id, []).append(call)
+        known.answerable.append(call)
+        self._answerable.setdefault(call_id, []).append(call)
+        self._of_id.setdefault(call_id, []).append(call)
         return call
+
+
+_TAKES: Final[dict[str, Callable[[Calls, Event], None]]] = {
+    **dict.fromkeys(TOOL_TYPES, Calls._journalled),
+    "tool_intent": Calls._intend,
+    "tool_settled": Calls._settled,
+    "message": Calls._message,
+    "message_edit": Calls._edited,
+    "compaction": Calls._edited,
+    "turn_submitted": Calls._submitted,
+    "turn_completed": Calls._ended,
+    "turn_interrupted": Calls._ended,
+}
 
 
 def calls_of_events(events: Sequence[Event]) -> Calls:
@@ -403,10 +413,11 @@ def calls_of_events(events: Sequence[Event]) -> Calls:
 
 def calls_in(message: Mapping[str, Any]) -> list[dict[str, Any]]:
     """The calls that a message says: items of `tool_calls`, `tool_use` blocks; each has an id."""
-    listed, content = message.get("tool_calls"), message.get("content")
-    found = list(listed) if isinstance(listed, list) else []
+    found, content = message.get("tool_calls"), message.get("content")
+    if not isinstance(found, list):
+        found = []
     if isinstance(content, list):
-        found += [one for one in content if _is_block(one, "tool_use")]
+        found = found + [one for one in content if _is_block(one, "tool_use")]
     return [one for one in found if isinstance(one, dict) and isinstance(one.get("id"), str)]
 
 
@@ -418,9 +429,71 @@ def results_in(message: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, A
                 yield given, message
                 return
     content = message.get("content")
-    for block in content if isinstance(content, list) else ():
-        if _is_block(block, "tool_result") and isinstance(block.get("tool_use_id"), str):
-            yield block["tool_use_id"], block
+    if isinstance(content, list):
+        for block in content:
+            if _is_block(block, "tool_result") and isinstance(block.get("tool_use_id"), str):
+                yield block["tool_use_id"], block
+
+
+def _take_fitting(
+    waiting: list[CallAccount], name: object, arguments: object
+) -> CallAccount | None:
+    """The oldest that fits; it waits no more, as those with a result, or that another found."""
+    place = 0
+    while place < len(waiting) and place < _COMPARED_MAX:
+        call = waiting[place]
+        is_joined = call.is_said and call.intent is not None
+        if is_joined or (call.intent is None and call.has_result):
+            del waiting[place]
+        elif call._fits(name, arguments):
+            del waiting[place]
+            return call
+        else:
+            place += 1
+    return None
+
+
+def _supersede(calls: Sequence[CallAccount], turns: Mapping[str, str | None]) -> None:
+    """Open calls that later ones took the place of, in a later turn of the same user message.
+
+    By equal tools and arguments, by an equal key, or by name. One that may have run is closed by
+    one that started, the others by an intent; one that was denied closes nothing.
+    """
+    first: dict[str, str] = {}
+    of_turn: dict[str, list[CallAccount]] = {}
+    for turn, retried in turns.items():
+        first[turn] = turn if retried is None else first.get(retried, retried)
+    for call in calls:
+        if call.turn in first:
+            of_turn.setdefault(call.turn, []).append(call)
+    pending: dict[object, list[CallAccount]] = {}
+    unknown: dict[object, list[CallAccount]] = {}
+    for turn, chain in first.items():
+        listed = of_turn.get(turn, ())
+        for later in listed:
+            if later.intent is None or later.is_denied:
+                continue
+            has_run = "started" in later.seqs or later.has_result
+            for name in (*_found_by(later), ("named", later.supersedes)):
+                for there in (pending, unknown) if has_run else (pending,):
+                    for call in there.pop((chain, *name), ()):
+                        call.superseded_by = call.superseded_by or later
+        for call in listed:
+            if (outcome := call.outcome) in _OPEN:
+                there = unknown if outcome == "unknown" else pending
+                for name in (*_found_by(call), ("named", call.call_id)):
+                    there.setdefault((chain, *name), []).append(call)
+
+
+def _found_by(call: CallAccount) -> Iterator[tuple[object, ...]]:
+    yield "call", call.name, _same(call.arguments)
+    if isinstance(call.key, str) and call.key:
+        yield "key", call.key
+
+
+def _turn_of(message: Mapping[str, Any]) -> str | None:
+    turn = message.get("_turn")
+    return turn if isinstance(turn, str) else None
 
 
 def _speaks_of_calls(message: Mapping[str, Any]) -> bool:
@@ -452,6 +525,10 @@ def _same(arguments: object) -> object:
             arguments = json.loads(arguments)
         except (ValueError, RecursionError):
             return arguments
+    try:
+        return _AS_JSON.encode(arguments)
+    except (ValueError, OverflowError, RecursionError):
+        pass  # half a character, a number beyond 64 bits
     try:
         return json.dumps(arguments, sort_keys=True)
     except (ValueError, RecursionError):

@@ -10,7 +10,7 @@ parallel ones share a message. It goes with the entry before it, and is no entry
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from typing import Any, Final
 
 from walld.sessions.state.account import CallAccount, Calls
@@ -24,8 +24,13 @@ _MAY_HAVE_RUN: Final = (
 _CUT_OFF: Final = "This call was cut off ({}); what it had done by then is not known."
 
 
-def with_results(message: dict[str, Any], calls: Calls) -> dict[str, Any]:
-    """The message with what the account knows of its calls; itself where it names none."""
+def with_results(
+    message: dict[str, Any], calls: Calls, shown: Container[int] = ()
+) -> dict[str, Any]:
+    """The message with what the account knows of its calls; itself where it names none.
+
+    shown: ids of the application's own results in the list: those stand there.
+    """
     if message.get("role") != "assistant":
         return message
     changed: dict[str, Any] = {}
@@ -33,7 +38,9 @@ def with_results(message: dict[str, Any], calls: Calls) -> dict[str, Any]:
         listed = message.get(name)
         if isinstance(listed, list) and any(id(one) in calls.of_item for one in listed):
             changed[name] = [
-                one if (call := calls.of_item.get(id(one))) is None else one | _facts(call, calls)
+                one
+                if (call := calls.of_item.get(id(one))) is None
+                else one | _facts(call, calls, shown)
                 for one in listed
             ]
     return message | changed if changed else message
@@ -63,10 +70,12 @@ def _ended(call: CallAccount, seq: int) -> bool:
     return any(call.seqs.get(stage, never) < seq for stage in ("ended", "observed", "denied"))
 
 
-def _facts(call: CallAccount, calls: Calls) -> dict[str, Any]:
+def _facts(call: CallAccount, calls: Calls, shown: Container[int] = ()) -> dict[str, Any]:
     outcome = call.outcome
-    has_result, result = call.result()
     facts: dict[str, Any] = {"outcome": outcome, "turn": call.turn}
+    if call.message is not None and id(call.message) in shown:
+        return facts
+    has_result, result = call.result()
     if call.superseded_by is not None:
         facts["superseded_by"] = call.superseded_by.call_id
     elif has_result:

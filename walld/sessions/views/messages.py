@@ -19,7 +19,7 @@ from typing import Any, Final, NamedTuple
 
 from walld_client.recovered.provider import FORMATS, in_format
 
-from walld.sessions.state.account import CallAccount, Calls, calls_of_events
+from walld.sessions.state.account import CallAccount, Calls, calls_of_events, results_in
 from walld.sessions.state.artifacts import whole_text
 from walld.sessions.state.errors import BadArgument
 from walld.sessions.state.events import Event, check_payload
@@ -195,8 +195,9 @@ class _Conversation:
                 tail = prefix[-1]
             behind.setdefault(id(tail), []).append(call)
         told = journal_messages(behind.get(id(None), ()), calls)
+        shown = {id(held) for item in items for _, held in results_in(item.message)}
         for item in items:
-            told.append(with_results(item.message, calls))
+            told.append(with_results(item.message, calls, shown))
             if (named := behind.get(id(item))) is not None:
                 told += journal_messages(named, calls)
         return told

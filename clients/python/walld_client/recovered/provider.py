@@ -139,6 +139,7 @@ def _read(messages: Iterable[dict[str, Any]]) -> list[_Said]:
     """Each message by itself, the results with their calls."""
     said: list[_Said] = []
     open_calls: dict[str, ProviderCall] = {}
+    within: list[tuple[ProviderCall, object, bool]] = []
     taken: set[str] = set()
     for message in messages:
         role = message.get("role")
@@ -158,12 +159,15 @@ def _read(messages: Iterable[dict[str, Any]]) -> list[_Said]:
         if role == "assistant":
             if not message.get("_wal_recovered"):
                 one.thoughts = [block for block in blocks if _is_signed(block)]
-            one.calls = _calls(message, blocks, open_calls, taken)
+            one.calls = _calls(message, blocks, open_calls, within, taken)
         else:
             for block in blocks:
                 if block["type"] == "tool_result":
                     _answer(open_calls, block, block.get("content"))
         said += _cut(one, message.get("content"))
+    for call, result, is_failed in within:
+        if not call.answered:
+            _answered(call, result, is_failed)
     return said
 
 
@@ -201,9 +205,12 @@ def _calls(
     message: dict[str, Any],
     blocks: list[dict[str, Any]],
     open_calls: dict[str, ProviderCall],
+    within: list[tuple[ProviderCall, object, bool]],
     taken: set[str],
 ) -> list[ProviderCall]:
-    """The calls of a message that can be sent once they have a result."""
+    """The calls of a message that can be sent once they have a result. within: those the message
+    itself brings.
+    """
     listed = message.get("tool_calls")
     found = [one for one in listed if isinstance(one, dict)] if isinstance(listed, list) else []
     found += [block for block in blocks if block["type"] == "tool_use"]
@@ -228,7 +235,7 @@ def _calls(
             continue  # a later call of the same message tells
         if one.get("outcome") in _RESULTS or isinstance(word, str):
             is_failed = one.get("outcome") == "failed" or (word is not None and word != "ran")
-            _answered(call, one.get("result"), is_failed)
+            within.append((call, one.get("result"), is_failed))
         open_calls[given] = call
     return calls
 
