@@ -7,9 +7,9 @@ from typing import Any
 import pytest
 from session_log import INTENT, Log
 
-from walld.sessions.gate.call_history import account_of
 from walld.sessions.gate.pending import pending
 from walld.sessions.gate.resume import has_written, resume
+from walld.sessions.gate.turn_history import history_of
 from walld.sessions.gate.workspace import compare, fingerprint_then, seen_now
 from walld.sessions.state.budget import is_exhausted
 from walld.sessions.views.audit import audit
@@ -294,7 +294,7 @@ def test_files_alone_leave_what_was_seen_of_the_tree() -> None:
     log.add("lifecycle", {"fingerprint": {"part": True, "files": {}}})
     gate = resume(log.events, fingerprint_then(log.events))
     assert gate["tools"][-1]["may"] == "rerun_after_check"
-    assert has_written(account_of(log.events).tools, log.events), "nobody has looked since"
+    assert has_written(history_of(log.events).tools, log.events), "nobody has looked since"
 
 
 def test_what_is_as_the_log_has_it_may_be_left_out() -> None:

@@ -37,9 +37,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from walld.sessions.gate.call_history import Account, ToolAccount, account_of
 from walld.sessions.gate.pending import open_tools
 from walld.sessions.gate.possibly_run import calls_elsewhere, may_have_started, unfinished_imports
+from walld.sessions.gate.turn_history import History, history_of
 from walld.sessions.gate.workspace import (
     Compared,
     compare,
@@ -47,6 +47,7 @@ from walld.sessions.gate.workspace import (
     fingerprint_then,
     seen_now,
 )
+from walld.sessions.state.account import CallAccount
 from walld.sessions.state.budget import is_exhausted, last_budget
 from walld.sessions.state.events import UNKNOWN, Event
 
@@ -98,13 +99,13 @@ def resume(
     budget: instead of that of the last budget event. breaks: where the file is damaged.
     last_seq: the highest that was given, as far as is known.
     """
-    account = account_of(events)
+    account = history_of(events)
     elsewhere = calls_elsewhere(events)
     written = has_written([*account.tools, *elsewhere], events)
     compared = compare(fingerprint_then(events), seen_now(events, workspace), written)
     doubtful = may_have_started(account, events, last_seq)
     calls = [*open_tools(account, doubtful), *elsewhere]
-    tools = [_judged(call, compared, call.intent.id in doubtful) for call in calls]
+    tools = [_judged(call, compared, call.begun.id in doubtful) for call in calls]
     for tool in tools[len(tools) - len(elsewhere) :]:
         tool["intent"] = None
     spent = dict(budget) if budget is not None else last_budget(events)
@@ -126,10 +127,14 @@ def resume(
 
 
 def _of_calls(
-    calls: Sequence[ToolAccount], tools: Sequence[Mapping[str, Any]], account: Account
+    calls: Sequence[CallAccount], tools: Sequence[Mapping[str, Any]], account: History
 ) -> list[dict[str, Any]]:
     """Reasons that are calls: those that must not simply run. tools: what was judged of each."""
-    within_reach = {id(call) for (turn, _), call in account.newest.items() if turn in account.turns}
+    within_reach = {
+        id(call)
+        for call in calls
+        if call.turn in account.turns and account.calls.newest(call.turn, call.call_id) is call
+    }
     return [
         _reason(
             _code(tool),
@@ -171,13 +176,13 @@ def _of_what_is_there(
     return reasons
 
 
-def may_do(tool: ToolAccount, compared: Compared, may_have_started: bool) -> str:
+def may_do(tool: CallAccount, compared: Compared, may_have_started: bool) -> str:
     """What may be done with a call that has no result; see the top.
 
     may_have_started: what it says of itself is not all that was said of it.
     """
     state, (effect, policy) = tool.state, tool.risk
-    if state.outcome != "unknown" and not may_have_started:
+    if tool.outcome != "unknown" and not may_have_started:
         if state.state == "asked" or tool.is_undecided:
             return "ask_user"
         unasked = state.state == "intended" and policy == "require-user-confirmation"
@@ -205,11 +210,11 @@ def _cost(one: Mapping[str, Any]) -> str:
     return f"events {one['first_seq']} to {one['last_seq']} cannot be read"
 
 
-def _judged(tool: ToolAccount, compared: Compared, may_have_started: bool) -> dict[str, Any]:
+def _judged(tool: CallAccount, compared: Compared, may_have_started: bool) -> dict[str, Any]:
     return {
         "turn": tool.turn,
         "call_id": tool.call_id,
-        "intent": tool.intent.id,
+        "intent": tool.begun.id,
         "tool": tool.state.tool,
         "state": tool.state.state,
         "outcome": "unknown" if may_have_started else tool.outcome,
@@ -223,7 +228,7 @@ def _reason(code: str, message: str, **more: Any) -> dict[str, Any]:
     return {"code": code, "message": message, **more}
 
 
-def has_written(tools: Sequence[ToolAccount], events: Sequence[Event]) -> bool:
+def has_written(tools: Sequence[CallAccount], events: Sequence[Event]) -> bool:
     """Whether one of the calls may have written to the workspace since the last fingerprint."""
     since, already = 0, False
     for event in events:
@@ -236,7 +241,7 @@ def has_written(tools: Sequence[ToolAccount], events: Sequence[Event]) -> bool:
     )
 
 
-def _stopped_at(account: Account, tools: Sequence[Mapping[str, Any]]) -> tuple[str | None, str]:
+def _stopped_at(account: History, tools: Sequence[Mapping[str, Any]]) -> tuple[str | None, str]:
     """The newest turn that was not completed, and how far its calls got. tools: as judged."""
     turns = list(account.turns.values())
     unknown = [tool["turn"] for tool in tools if tool["outcome"] == "unknown"]

@@ -25,71 +25,103 @@ journal each call. A malformed word says nothing.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
-import msgspec
-
 from walld.sessions.state.artifacts import whole_text
-from walld.sessions.state.events import Event, check_payload
-from walld.sessions.state.tools import TOOL_TYPES, tool_state_of
+from walld.sessions.state.events import (
+    CAME_FROM,
+    RESUME_POLICIES,
+    SIDE_EFFECTS,
+    UNKNOWN,
+    Event,
+    check_payload,
+)
+from walld.sessions.state.superseding import OPEN, json_key, supersede
+from walld.sessions.state.tools import TOOL_TYPES, ToolState, take_tool, tool_state_of
 
 __all__ = ["CallAccount", "Calls", "calls_in", "calls_of_events", "results_in"]
 
 _RESULTS: Final = frozenset(("done", "failed", "timeout", "cancelled"))
-_OPEN: Final = frozenset(("pending", "unknown"))
 _LISTS: Final = ("messages", "replacement")
+_DECIDES: Final = frozenset(("tool_decision", "tool_approval"))
+_GOES_ON: Final = frozenset(("asked", "approved", "started"))
+_WORDS: Final = {"finished": "done", "failed": "failed"}
+_SETTLED: Final = {"ran": "done", "did_not_run": "not_run"}
+_UNDECLARED: Final = "undeclared"
+"""Side effect and policy of a call that was only said, where no word says more."""
 _COMPARED_MAX: Final = 64
 """Calls of one id that an utterance, an intent or an edit is compared with."""
-_AS_JSON: Final = msgspec.json.Encoder(order="deterministic")
 
 
 class CallAccount:
-    """One call: seqs: stage -> seq of the newest word of it, intended | asked | approved | denied |
-    started | ended | observed. intent: its journal's entry, None where it was only said. is_said: a
-    message names it. word: how its result was called. denied_by: who denied it, and why.
+    """One call. intent: its journal's entry, or, where that is lost, its start; None where it was
+    only said. said_in: the entry that said it first. state: how far its journal tells that it got.
+
+    is_said: a message names it. word: how its result was called. words: what its journal says of
+    it, in order. again_seq: where its id was intended again, 0 where it was not. mixed: lines
+    behind its intent are lost, and what is said behind those may be of another call of its id.
     """
 
     __slots__ = (
+        "again_seq",
+        "answered_seq",
         "arguments",
         "call_id",
-        "denied_by",
         "given",
         "intent",
         "is_promised",
         "is_said",
         "key",
         "message",
+        "mixed",
         "name",
-        "seqs",
+        "said_in",
         "settled",
+        "state",
         "superseded_by",
         "supersedes",
         "turn",
         "word",
+        "words",
     )
 
-    def __init__(self, turn: str | None, call_id: str) -> None:
+    def __init__(self, turn: str | None, call_id: str, begun: Event, state: ToolState) -> None:
         self.turn = turn
         self.call_id = call_id
+        self.state = state
         self.name: str | None = None
         self.arguments: object = None
+        self.said_in = begun
         self.is_said = False
         self.intent: Event | None = None
+        self.words: list[Event] = []
         self.is_promised = False
         """Its turn promised an intent before each run."""
-        self.seqs: dict[str, int] = {}
         self.word: str | None = None
         self.message: Mapping[str, Any] | None = None
         """The application's own words for what it gave: a `tool` message, or a block of one."""
+        self.answered_seq = 0
+        """Of the entry with those."""
         self.given: dict[str, object] = {}
         """Speaker -> what it says the call gave."""
-        self.denied_by: tuple[str, object] | None = None
-        self.settled: str | None = None
+        self.settled: Event | None = None
+        """The last that somebody said of it in so many words."""
+        self.again_seq = 0
+        self.mixed = False
         self.key: object = None
         self.supersedes: object = None
         self.superseded_by: CallAccount | None = None
+
+    @property
+    def begun(self) -> Event:
+        """The first that is known of it: its intent before what said it."""
+        return self.said_in if self.intent is None else self.intent
+
+    @property
+    def seqs(self) -> dict[str, int]:
+        """State -> seq of the newest word of its journal that led there."""
+        return self.state.seqs
 
     @property
     def has_result(self) -> bool:
@@ -99,31 +131,64 @@ class CallAccount:
     @property
     def outcome(self) -> str:
         """The first that holds: what somebody settled; a result's word; denied, and it never
-        started; observed; started: unknown; intended: pending; only said: unknown.
+        started; observed; started, or what closed it is lost: unknown; intended: pending; only
+        said: unknown.
         """
-        if self.settled is not None:
-            return "done" if self.settled == "ran" else "not_run"
+        if self.settled is not None and (said := _SETTLED.get(self.settled.payload["word"])):
+            return said
         if self.word is not None:
             return self.word
-        seqs = self.seqs
+        seqs = self.state.seqs
         if "started" not in seqs and self.is_denied:
             return "denied"
         if "observed" in seqs:
             return "done"
-        if "started" in seqs:
+        if "started" in seqs or self.again_seq:
             return "unknown"
         return "pending" if self.intent is not None or self.is_promised else "unknown"
 
     @property
     def is_denied(self) -> bool:
         """The newest of what was decided, asked and approved is a no."""
-        seqs = self.seqs
+        seqs = self.state.seqs
         return seqs.get("denied", 0) > max(seqs.get("approved", 0), seqs.get("asked", 0))
 
     @property
-    def has_ended(self) -> bool:
-        """Nobody is at work on it."""
-        return self.outcome not in _OPEN
+    def is_undecided(self) -> bool:
+        """The last word of a policy is none that is known: it may be a no."""
+        decided = [one for one in self.words if one.type in _DECIDES]
+        return bool(decided) and tool_state_of(decided[-1].type, decided[-1].payload) is None
+
+    @property
+    def closed(self) -> bool:
+        """Somebody said what became of it, or its id was given again, which nobody does before."""
+        return self.again_seq > 0 or self.outcome not in OPEN
+
+    @property
+    def risk(self) -> tuple[str, str]:
+        """Side effect and resume policy of what may have run as it."""
+        if self.mixed:
+            return UNKNOWN, UNKNOWN
+        return self.state.side_effect, self.state.resume_policy
+
+    @property
+    def at_ms(self) -> dict[str, int]:
+        """State -> when its journal last told of it."""
+        told = ((tool_state_of(one.type, one.payload), one.at_ms) for one in self.words)
+        return {state: at_ms for state, at_ms in told if state is not None}
+
+    @property
+    def finished(self) -> Event | None:
+        """The journal's last entry with its result."""
+        found = (one for one in reversed(self.words) if one.type == "tool_finished")
+        return next(found, None)
+
+    @property
+    def duration_ms(self) -> int | None:
+        """From its start, or intent, to its result; None without one."""
+        if (finished := self.finished) is None:
+            return None
+        return max(finished.at_ms - self.at_ms.get("started", self.begun.at_ms), 0)
 
     def result(self) -> tuple[bool, object]:
         """Whether somebody said what it gave, and the words that go before the others."""
@@ -132,13 +197,23 @@ class CallAccount:
                 return True, self.given[speaker]
         return False, None
 
+    def denied_by(self) -> tuple[str, object]:
+        """Who denied it, and why."""
+        said = [one for one in self.words if tool_state_of(one.type, one.payload) == "denied"]
+        if self.settled is not None and self.settled.payload["word"] == "denied":
+            said.append(self.settled)
+        if not said:
+            return "A policy", None
+        who = "A policy" if said[-1].type == "tool_decision" else "The user"
+        return who, said[-1].payload.get("reason") or said[-1].payload.get("note")
+
     def _fits(self, name: object, arguments: object) -> bool:
         if self.name and isinstance(name, str) and name and self.name != name:
             return False
         own = self.arguments
         if own is None or arguments is None or own is arguments:
             return True
-        return _same(own) == _same(arguments)
+        return json_key(own) == json_key(arguments)
 
 
 class _OfName:
@@ -180,12 +255,29 @@ class Calls:
         self._of_id: dict[str, list[CallAccount]] = {}
         self._exact: dict[tuple[object, ...], CallAccount] = {}
         """By turn, id, and the place in a stream where the model said it."""
+        self._last_seq = 0
+        self._hole = 0
+        """Behind the newest place where lines are lost."""
 
     def take(self, event: Event) -> None:
         """The next event."""
+        if event.seq != self._last_seq + 1:
+            self._hole = event.seq
+        self._last_seq = event.seq
         take = _TAKES.get(event.type)
         if take is not None:
             take(self, event)
+
+    def _came_from(self, event: Event) -> None:
+        """Elsewhere: what it says of the lines there."""
+        payload = event.payload
+        if check_payload(event.type, payload) is not None:
+            return
+        if event.type == "imported" and payload.get("missing"):
+            self._hole = event.seq
+        mixed = frozenset(payload.get("mixed", ()))
+        for call in self.calls if mixed else ():
+            call.mixed |= call.begun.id in mixed
 
     def _submitted(self, event: Event) -> None:
         if event.turn is not None and event.turn not in self.turns:
@@ -197,10 +289,15 @@ class Calls:
     def _ended(self, event: Event) -> None:
         self.ended.add(event.turn or "")
 
+    def newest(self, turn: str, call_id: str) -> CallAccount | None:
+        """The call of the newest intent of that turn and id, or start where that is lost."""
+        known = self._of_name.get((turn, call_id))
+        return None if known is None else known.intended
+
     def end(self) -> None:
         """There are no more: which calls later ones of the same message took the place of."""
         if any(self.turns.values()):
-            _supersede(self.calls, self.turns)
+            supersede(self.calls, self.turns)
 
     # --- what the model said ----------------------------------------------------------------------
 
@@ -210,13 +307,12 @@ class Calls:
             return
         turn = event.turn or _turn_of(payload)
         if payload["role"] == "assistant":
-            self._say_all(turn, payload, is_new=True)
+            self._say_all(turn, payload, event, is_new=True)
         for call_id, held in results_in(payload):
             call = self._answerable_call(turn, call_id)
             if call is not None:
                 _give(call, "message", held)
-                call.message = held
-                call.seqs["ended"] = event.seq
+                call.message, call.answered_seq = held, event.seq
 
     def _edited(self, event: Event) -> None:
         """An edit says the calls that its new form has; those happened already, where they did."""
@@ -231,12 +327,14 @@ class Calls:
                 continue
             turn = event.turn or _turn_of(message)
             if message.get("role") == "assistant":
-                self._say_all(turn, message, is_new=False)
+                self._say_all(turn, message, event, is_new=False)
             for call_id, held in results_in(message):
                 if (call := self._answerable_call(turn, call_id)) is not None:
                     _give(call, "said", held)
 
-    def _say_all(self, turn: str | None, message: Mapping[str, Any], *, is_new: bool) -> None:
+    def _say_all(
+        self, turn: str | None, message: Mapping[str, Any], event: Event, *, is_new: bool
+    ) -> None:
         stream, step = message.get("_wal_stream"), message.get("_wal_seq")
         for place, one in enumerate(calls_in(message)):
             exact: list[tuple[object, ...]] = []
@@ -246,13 +344,14 @@ class Calls:
                     exact.append((turn, one["id"], stream, one["seq"]))
                 if isinstance(step, int):
                     exact.append((turn, one["id"], stream, step, place))
-            self.of_item[id(one)] = self._say(turn, one, exact, is_new=is_new)
+            self.of_item[id(one)] = self._say(turn, one, exact, event, is_new=is_new)
 
     def _say(
         self,
         turn: str | None,
         one: Mapping[str, Any],
         exact: Sequence[tuple[object, ...]],
+        event: Event,
         *,
         is_new: bool,
     ) -> CallAccount:
@@ -267,7 +366,7 @@ class Calls:
             newest = reversed(self._of_id.get(call_id, ())[-_COMPARED_MAX:])
             call = next((there for there in newest if there._fits(name, arguments)), None)
         if call is None:
-            call = self._new(turn, call_id, known)
+            call = self._new(turn, call_id, known, event, _said_state(name, one))
         if not call.is_said:
             call.is_said = True
             if call.intent is None:
@@ -302,27 +401,47 @@ class Calls:
         call_id = payload.get("call_id")
         if call_id is None and kind == "observation":
             turn, call_id = payload.get("of_turn"), payload.get("of_call")
-        if call_id is None or turn is None:
+        if call_id is None or not turn:
             return
-        call = self._journal_call(turn, call_id)
+        known = self._of_name.get((turn, call_id))
+        call = None if known is None else known.intended or known.newest
+        if kind == "tool_started" and (call is None or not call.state.may_start):
+            call = self._lose_intent(turn, call_id, event)
         if call is None:
             return
+        state = call.state
+        take_tool(state, kind, event.seq, payload)
         stage = tool_state_of(kind, payload)
-        if stage is None:
-            return
+        if stage is not None and state.seqs.get(stage) != event.seq:
+            return  # it goes back
+        call.words.append(event)
+        call.mixed |= stage in _GOES_ON and call.begun.seq < self._hole
         if kind == "tool_finished":
-            told, is_failed = payload.get("outcome"), stage == "failed"
-            stage = "ended"
             if call.word is None:
-                word = told if told in _RESULTS else None
-                call.word = word or ("failed" if is_failed else "done")
+                told = payload.get("outcome")
+                call.word = told if told in _RESULTS else _WORDS[str(stage)]
             call.given["journal"] = payload.get("result")
         elif kind == "observation":
             call.given["observation"] = whole_text(payload, "text") or ""
-        elif stage == "denied":
-            who = "A policy" if kind == "tool_decision" else "The user"
-            call.denied_by = who, payload.get("reason") or payload.get("note")
-        call.seqs[stage] = event.seq
+
+    def _lose_intent(self, turn: str, call_id: str, event: Event) -> CallAccount:
+        """A start without an intent: another call ran, and that is no safer for it."""
+        known, lost = (
+            self._known(turn, call_id),
+            ToolState("started", UNKNOWN, UNKNOWN, UNKNOWN, {}),
+        )
+        call = known.newest
+        if call is None or call.intent is not None or call.has_result:
+            call = self._new(turn, call_id, known, event, lost)
+        self._begin(call, known, event, lost)
+        return call
+
+    @staticmethod
+    def _begin(call: CallAccount, known: _OfName, event: Event, state: ToolState) -> None:
+        if known.intended is not None:
+            known.intended.again_seq = event.seq
+        call.intent, call.state = event, state
+        known.intended = call
 
     def _intend(self, event: Event) -> None:
         payload, turn = event.payload, event.turn
@@ -338,22 +457,19 @@ class Calls:
         call = None if exact is None else self._exact.get(exact)
         if call is None or call.intent is not None:
             call = _take_fitting(known.said, name, arguments)
+        names = (name, payload["side_effect"], payload["resume_policy"])
+        state = ToolState("intended", *names, {"intended": event.seq})
         if call is None:
-            call = self._new(turn, call_id, known)
+            call = self._new(turn, call_id, known, event, state)
             known.journalled.append(call)
         if exact is not None:
             self._exact.setdefault(exact, call)
-        call.intent, call.name = event, name
+        self._begin(call, known, event, state)
+        call.words.append(event)
+        call.name = name
         if arguments is not None:
             call.arguments = arguments
         call.key, call.supersedes = payload.get("key"), payload.get("supersedes")
-        call.seqs["intended"] = event.seq
-        known.intended = call
-
-    def _journal_call(self, turn: str, call_id: str) -> CallAccount | None:
-        """The call of the newest intent, or else the newest that was said."""
-        known = self._of_name.get((turn, call_id))
-        return None if known is None else known.intended or known.newest
 
     def _settled(self, event: Event) -> None:
         """What somebody said of a call behind its turn's end."""
@@ -361,17 +477,17 @@ class Calls:
         named, word = payload.get("of"), payload.get("word")
         if not isinstance(named, dict) or not isinstance(named.get("call_id"), str):
             return
-        call = self._journal_call(named.get("turn") or "", named["call_id"])
-        if call is None:
+        known = self._of_name.get((named.get("turn"), named["call_id"]))
+        call = None if known is None else known.intended or known.newest
+        if call is None or word not in ("ran", "did_not_run", "granted", "denied"):
             return
-        if word in ("ran", "did_not_run"):
-            call.settled = word
-            if payload.get("result") is not None:
-                call.given["settled"] = payload["result"]
-        elif word == "granted":
+        call.settled = event
+        if word == "granted":
             call.seqs["approved"] = event.seq
         elif word == "denied":
-            call.seqs["denied"], call.denied_by = event.seq, ("The user", payload.get("note"))
+            call.seqs["denied"] = event.seq
+        elif payload.get("result") is not None:
+            call.given["settled"] = payload["result"]
 
     def _known(self, turn: str | None, call_id: str) -> _OfName:
         known = self._of_name.get((turn, call_id))
@@ -379,8 +495,10 @@ class Calls:
             known = self._of_name[turn, call_id] = _OfName()
         return known
 
-    def _new(self, turn: str | None, call_id: str, known: _OfName) -> CallAccount:
-        call = known.newest = CallAccount(turn, call_id)
+    def _new(
+        self, turn: str | None, call_id: str, known: _OfName, begun: Event, state: ToolState
+    ) -> CallAccount:
+        call = known.newest = CallAccount(turn, call_id, begun, state)
         call.is_promised = turn in self._promises
         self.calls.append(call)
         known.answerable.append(call)
@@ -390,6 +508,7 @@ class Calls:
 
 
 _TAKES: Final[dict[str, Callable[[Calls, Event], None]]] = {
+    **dict.fromkeys(CAME_FROM, Calls._came_from),
     **dict.fromkeys(TOOL_TYPES, Calls._journalled),
     "tool_intent": Calls._intend,
     "tool_settled": Calls._settled,
@@ -453,42 +572,16 @@ def _take_fitting(
     return None
 
 
-def _supersede(calls: Sequence[CallAccount], turns: Mapping[str, str | None]) -> None:
-    """Open calls that later ones took the place of, in a later turn of the same user message.
-
-    By equal tools and arguments, by an equal key, or by name. One that may have run is closed by
-    one that started, the others by an intent; one that was denied closes nothing.
-    """
-    first: dict[str, str] = {}
-    of_turn: dict[str, list[CallAccount]] = {}
-    for turn, retried in turns.items():
-        first[turn] = turn if retried is None else first.get(retried, retried)
-    for call in calls:
-        if call.turn in first:
-            of_turn.setdefault(call.turn, []).append(call)
-    pending: dict[object, list[CallAccount]] = {}
-    unknown: dict[object, list[CallAccount]] = {}
-    for turn, chain in first.items():
-        listed = of_turn.get(turn, ())
-        for later in listed:
-            if later.intent is None or later.is_denied:
-                continue
-            has_run = "started" in later.seqs or later.has_result
-            for name in (*_found_by(later), ("named", later.supersedes)):
-                for there in (pending, unknown) if has_run else (pending,):
-                    for call in there.pop((chain, *name), ()):
-                        call.superseded_by = call.superseded_by or later
-        for call in listed:
-            if (outcome := call.outcome) in _OPEN:
-                there = unknown if outcome == "unknown" else pending
-                for name in (*_found_by(call), ("named", call.call_id)):
-                    there.setdefault((chain, *name), []).append(call)
-
-
-def _found_by(call: CallAccount) -> Iterator[tuple[object, ...]]:
-    yield "call", call.name, _same(call.arguments)
-    if isinstance(call.key, str) and call.key:
-        yield "key", call.key
+def _said_state(name: object, one: Mapping[str, Any]) -> ToolState:
+    """risk: of the item, where its program says so."""
+    effect, policy = one.get("side_effect"), one.get("resume_policy")
+    return ToolState(
+        "said",
+        name if isinstance(name, str) else "",
+        effect if effect in SIDE_EFFECTS else _UNDECLARED,
+        policy if policy in RESUME_POLICIES else _UNDECLARED,
+        {},
+    )
 
 
 def _turn_of(message: Mapping[str, Any]) -> str | None:
@@ -516,20 +609,3 @@ def _named(one: Mapping[str, Any]) -> tuple[object, object]:
     function = one.get("function")
     told = function if isinstance(function, dict) else one
     return told.get("name"), told.get("input" if one.get("type") == "tool_use" else "arguments")
-
-
-def _same(arguments: object) -> object:
-    """Equal for arguments that are equal as JSON."""
-    if isinstance(arguments, str):
-        try:
-            arguments = json.loads(arguments)
-        except (ValueError, RecursionError):
-            return arguments
-    try:
-        return _AS_JSON.encode(arguments)
-    except (ValueError, OverflowError, RecursionError):
-        pass  # half a character, a number beyond 64 bits
-    try:
-        return json.dumps(arguments, sort_keys=True)
-    except (ValueError, RecursionError):
-        return id(arguments)

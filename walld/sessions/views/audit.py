@@ -11,8 +11,9 @@ from bisect import bisect_left
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from walld.sessions.gate.call_history import Account, ToolAccount, TurnAccount, account_of
 from walld.sessions.gate.possibly_run import calls_elsewhere
+from walld.sessions.gate.turn_history import History, TurnHistory, history_of
+from walld.sessions.state.account import CallAccount
 from walld.sessions.state.artifacts import artifacts_of
 from walld.sessions.state.events import Event, check_payload
 from walld.sessions.state.path import path_events
@@ -23,7 +24,7 @@ __all__ = ["audit", "named_artifacts"]
 
 def audit(events: Sequence[Event]) -> dict[str, Any]:
     """turns, in order; unanswered calls of messages outside turns; malformed events; artifacts."""
-    account = account_of(events)
+    account = history_of(events)
     edited, taken_back = _edited(events, account), _taken_back(events, account.turns.values())
     entry_of = {one.state.message_id: one.submitted.id for one in reversed(account.turns.values())}
     unanswered = _unanswered(account, events)
@@ -68,7 +69,7 @@ def audit(events: Sequence[Event]) -> dict[str, Any]:
     }
 
 
-def _taken_back(events: Sequence[Event], turns: Iterable[TurnAccount]) -> set[str]:
+def _taken_back(events: Sequence[Event], turns: Iterable[TurnHistory]) -> set[str]:
     """Submissions whose messages were undone, or left out of a list that took the place of all.
 
     A list that has a message of the user's without its id may have any of them: words prove
@@ -109,7 +110,7 @@ def _is_behind_a_loss(event: Event, events: Sequence[Event]) -> bool:
     return bisect_left(events, event.seq, key=lambda one: one.seq) < event.seq - 1
 
 
-def _edited(events: Sequence[Event], account: Account) -> dict[str, dict[str, Any]]:
+def _edited(events: Sequence[Event], account: History) -> dict[str, dict[str, Any]]:
     """Entry id -> the message that took its place, on the way to the leaf."""
     entry_of: dict[str | None, str] = {}
     for turn in account.turns.values():
@@ -128,7 +129,7 @@ def _edited(events: Sequence[Event], account: Account) -> dict[str, dict[str, An
     return edits
 
 
-def _interrupted_by(turn: TurnAccount) -> str | None:
+def _interrupted_by(turn: TurnHistory) -> str | None:
     """The daemon or the application; None where the turn was not interrupted."""
     if turn.state.state != "interrupted":
         return None
@@ -137,7 +138,7 @@ def _interrupted_by(turn: TurnAccount) -> str | None:
 
 
 def _unanswered(
-    account: Account, events: Sequence[Event]
+    account: History, events: Sequence[Event]
 ) -> dict[str | None, list[dict[str, Any]]]:
     """Turn -> its calls without a result, those of the journal and those of messages, each once;
     and those that may have run in what this session came from, whose intents are not here.
@@ -154,18 +155,18 @@ def _unanswered(
         _of_messages(turn_id, turn.said, found.setdefault(turn_id, {}), journalled)
     _of_messages(None, account.loose, found.setdefault(None, {}), journalled)
     for tool in calls_elsewhere(events):
-        found.setdefault(tool.turn, {})[f"{tool.call_id} of {tool.intent.id}"] = _facts(tool)
+        found.setdefault(tool.turn, {})[f"{tool.call_id} of {tool.begun.id}"] = _facts(tool)
     return {turn: list(calls.values()) for turn, calls in found.items() if calls}
 
 
-def _facts(tool: ToolAccount) -> dict[str, Any]:
+def _facts(tool: CallAccount) -> dict[str, Any]:
     return {
         "call_id": tool.call_id,
         "tool": tool.state.tool,
         "state": tool.state.state,
         "outcome": tool.outcome,
-        "seq": tool.intent.seq,
-        "id": tool.intent.id,
+        "seq": tool.begun.seq,
+        "id": tool.begun.id,
     }
 
 

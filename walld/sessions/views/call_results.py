@@ -21,6 +21,7 @@ _MAY_HAVE_RUN: Final = (
     "No result was recorded: the work stopped while this call may have been running. It may have"
     " taken effect. Check before you do it again."
 )
+_ENDS: Final = ("finished", "failed", "observed", "denied")
 _CUT_OFF: Final = "This call was cut off ({}); what it had done by then is not known."
 
 
@@ -67,7 +68,8 @@ def journal_messages(named: Sequence[CallAccount], calls: Calls) -> list[dict[st
 
 def _ended(call: CallAccount, seq: int) -> bool:
     never = seq + 1
-    return any(call.seqs.get(stage, never) < seq for stage in ("ended", "observed", "denied"))
+    told = [call.seqs.get(stage, never) for stage in _ENDS]
+    return min(*told, call.answered_seq or never) < seq
 
 
 def _facts(call: CallAccount, calls: Calls, shown: Container[int] = ()) -> dict[str, Any]:
@@ -90,7 +92,7 @@ def _synthetic(call: CallAccount, outcome: str, calls: Calls) -> tuple[str, str]
     run, since the model decides anew.
     """
     if outcome == "denied":
-        who, why = call.denied_by or ("A policy", None)
+        who, why = call.denied_by()
         told = f": {why}" if isinstance(why, str) and why else ""
         return "denied", f"{who} rejected {call.name}{told}"
     if outcome == "unknown":
