@@ -9,6 +9,7 @@ from session_log import Log
 
 from walld.sessions.state.account import CallAccount, calls_of_events
 from walld.sessions.state.events import Event
+from walld.sessions.views.audit import audit
 from walld.sessions.views.messages import messages
 
 
@@ -189,3 +190,25 @@ def test_an_event_costs_no_more_where_many_calls_have_its_id(
         assert sum(one.superseded_by is not None for one in found.calls) == events - 1
         counts.append(compared)
     assert counts[2] - counts[1] <= 2.2 * (counts[1] - counts[0]), counts
+
+
+def unanswered(log: Log) -> list[tuple[str, str]]:
+    facts = audit(log.events)
+    listed = [one for turn in facts["turns"] for one in turn["unanswered"]]
+    return [(one["call_id"], one["outcome"]) for one in [*listed, *facts["unanswered"]]]
+
+
+def test_an_audit_names_each_call_that_nobody_answered(log: Log) -> None:
+    say(log, "t1", call("c1"), call("c2"))
+    say(log, "t1", call("c1"), call("c3"))
+    assert unanswered(log) == [(name, "unknown") for name in ("c1", "c2", "c1", "c3")]
+    turn = retried(log, 1)
+    for name in ("c2", "c3"):
+        log.add("message", {"role": "tool", "tool_call_id": name, "content": "r"}, turn=turn)
+    assert unanswered(log) == [("c1", "unknown")] * 2, "a later turn told of the others"
+
+
+def test_an_audit_leaves_out_what_a_retry_took_the_place_of(log: Log) -> None:
+    log.tool("t1", "c1", "started")
+    log.tool(retried(log, 1), "k9", "started")
+    assert unanswered(log) == [("k9", "unknown")]

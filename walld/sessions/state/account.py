@@ -541,7 +541,9 @@ def calls_in(message: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 
 def results_in(message: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:
-    """Call ids with what holds their results: a `tool` message itself, or its blocks."""
+    """Call ids with what holds their results: a `tool` message itself, or blocks, also of tools
+    that the provider runs itself (`web_search_tool_result`).
+    """
     if message.get("role") == "tool":
         for name in ("tool_call_id", "tool_use_id", "call_id", "id"):
             if isinstance(given := message.get(name), str):
@@ -550,7 +552,9 @@ def results_in(message: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, A
     content = message.get("content")
     if isinstance(content, list):
         for block in content:
-            if _is_block(block, "tool_result") and isinstance(block.get("tool_use_id"), str):
+            if not isinstance(block, dict) or not isinstance(block.get("tool_use_id"), str):
+                continue
+            if str(block.get("type")).endswith("tool_result"):
                 yield block["tool_use_id"], block
 
 
