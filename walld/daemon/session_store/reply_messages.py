@@ -36,7 +36,9 @@ __all__ = ["ReplyEntries", "messages_of", "placed"]
 _AT_ONCE_CHARS = 32 * 1024
 """An answer that is longer is encoded in the thread."""
 _SAID = ("role", "content", "tool_calls")
-_SINCE = ("seq", "at")
+_OF_INFO = frozenset(("server", "side_effect", "resume_policy", "idempotency", "key"))
+"""What the account of a call reads of what its program said beside it."""
+_SINCE = ("seq", "at", *_OF_INFO)
 """Of a call: no part of what it says."""
 _GAP = "gap"
 """Why a reply that ended clean may be partial all the same: some of it never came (P10)."""
@@ -118,8 +120,8 @@ class ReplyEntries:
 
 
 def messages_of(reply: PartialReply) -> list[dict[str, Any]]:
-    """A reply's messages as their entries have them: each call says by which seq it began, and how
-    many characters of its message's text stand before it (`at`).
+    """A reply's messages as their entries have them: each call says by which seq it began, how many
+    characters of its message's text stand before it (`at`), and what its program said of its risk.
     """
     last = [one for one in reply.segments if one.attempt == reply.attempts - 1]
     steps: dict[int, list[Segment]] = {}
@@ -134,7 +136,12 @@ def messages_of(reply: PartialReply) -> list[dict[str, Any]]:
             if segment.kind == "text":
                 said += segment.text
             elif segment.kind == "tool":
-                next(calls).update(seq=segment.first_seq, at=len(wtf8.join(said)))
+                one = next(calls)
+                one.update(seq=segment.first_seq, at=len(wtf8.join(said)))
+                if isinstance(segment.info, dict):
+                    one.update(
+                        {name: segment.info[name] for name in _OF_INFO & segment.info.keys()}
+                    )
     return told
 
 

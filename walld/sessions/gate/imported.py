@@ -55,6 +55,8 @@ def untold(source: Sequence[Event], last_seq: int, copy: Sequence[Event]) -> dic
     started: list[str] = []
     calls: list[dict[str, Any]] = []
     for tool in resume(source, last_seq=last_seq)["tools"]:
+        if tool["state"] == "said":
+            continue  # its message comes too
         intent, is_unknown = tool["intent"], tool["outcome"] == "unknown"
         both = [one for one in (there.get(intent), there.get(_key(tool))) if one is not None]
         told = max(both, key=lambda one: _MAY.index(one["may"]), default=None)

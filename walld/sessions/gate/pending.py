@@ -19,19 +19,27 @@ _ACTIONS: Final = {"asked": "approve", "approved": "run_tool", "intended": "deci
 
 
 def open_tools(account: History, doubtful: Container[str] = ()) -> list[CallAccount]:
-    """Calls without a result, in order. doubtful: ids of intents of calls that may have started.
+    """Calls without a result, in order. doubtful: ids of entries of calls that may have started.
 
     What did not start in a turn that was completed is done with; what did, or may have, is not,
-    whatever became of its turn.
+    whatever became of its turn. What the model said and nobody began, of a program that would have
+    said so, is asked of the model again; what a later call took the place of, or the
+    provider ran itself, waits for nothing.
     """
     return [
-        tool
-        for tool in account.tools
-        if tool.begun.id in doubtful
-        or (
-            not tool.closed and (tool.outcome == "unknown" or not _is_completed(account, tool.turn))
-        )
+        call
+        for call in account.calls.calls
+        if (call.intent is not None and call.begun.id in doubtful)
+        or (not call.closed and call.superseded_by is None and _waits(account, call, doubtful))
     ]
+
+
+def _waits(account: History, call: CallAccount, doubtful: Container[str]) -> bool:
+    if call.is_served:
+        return False
+    if call.outcome == "unknown" or call.begun.id in doubtful:
+        return True
+    return call.intent is not None and not _is_completed(account, call.turn)
 
 
 def _is_completed(account: History, turn_id: str | None) -> bool:
@@ -43,7 +51,8 @@ def pending(events: Sequence[Event], last_seq: int = 0) -> list[dict[str, Any]]:
     """In order of seq. action: approve | decide_tool | run_tool | settle_tool | answer_turn.
 
     settle_tool: it started, or may have, and has no result: somebody has to look what became of it;
-    its seq is that of its intent, or of what told of a call whose intent is not here.
+    its seq is that of its intent, of the message that said a call that nobody intended (its state
+    is said), or of what told of a call whose intent is not here.
     answer_turn: a turn that was submitted and has not ended.
     last_seq: the highest that was given, as far as is known.
     """

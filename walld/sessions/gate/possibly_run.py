@@ -169,7 +169,8 @@ def _lost(events: Sequence[Event]) -> Lost:
 
 
 def may_have_started(account: History, events: Sequence[Event], last_seq: int) -> set[str]:
-    """Ids of intents of calls that may have run, and of which nothing says what became of them.
+    """Ids of intents of calls that may have run, and of which nothing says what became of them;
+    where the intent may be lost, of the messages that say them.
 
     last_seq: the highest that was given, as far as is known.
     """
@@ -177,7 +178,8 @@ def may_have_started(account: History, events: Sequence[Event], last_seq: int) -
     lost.end(last_seq)
     return {
         tool.begun.id
-        for tool in account.tools
+        for tool in account.calls.calls
+        if (tool.intent is not None or tool.is_promised)  # its intent may be lost
         if gave_no_result(tool) and lost.may_have_run(tool, account)
     }
 

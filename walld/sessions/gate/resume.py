@@ -9,6 +9,8 @@ What may be done with a call that has no result (`may_do`):
 - It has not started: it runs as if never tried; but the user is asked where an approval is open or
   wanted, and where the last verdict of its policy is no known word of allowing or denying: it may
   be a no.
+- The model said it, and no journal has it: nothing says that it did not start. It is as one that
+  started; what its program declared nothing of (`undeclared`) asks.
 - It has started, so whether it took effect is not known: its `resume_policy` says. `never-rerun` is
   never, `require-user-confirmation` asks; `replay-from-event` holds for calls without an effect
   alone, a write to the workspace is checked first and any other asks. A check needs a workspace to
@@ -47,7 +49,7 @@ from walld.sessions.gate.workspace import (
     fingerprint_then,
     seen_now,
 )
-from walld.sessions.state.account import CallAccount
+from walld.sessions.state.account import UNDECLARED, CallAccount
 from walld.sessions.state.budget import is_exhausted, last_budget
 from walld.sessions.state.events import UNKNOWN, Event
 
@@ -76,6 +78,10 @@ _MAY_BE: Final = (
     " be read, or was looked at and moved away, a restart knows"
 )
 _GONE: Final = "artifact {} is missing or changed, or cannot be read"
+_SAID: Final = (
+    " (the model said it, no journal has it: a tool message, or an observation with of_turn and"
+    " of_call)"
+)
 _BY: Final = " (no result here is of it: an observation with of_turn and of_call)"
 
 
@@ -94,7 +100,8 @@ def resume(
     as they were.
     boundary: before_intent | intended | approved | started | finished | observed | idle.
     tools: calls without a result, each with `may`: replay | rerun_after_check | ask_user | never;
-    intent: the id of the entry, since call ids may be counted anew; None where it is not here.
+    intent: the id of the entry, since call ids may be counted anew; None where it is not here, or
+    where the model said it and no journal has it (state: said).
     as_of: the newest entry that it is about; None where there is none.
     budget: instead of that of the last budget event. breaks: where the file is damaged.
     last_seq: the highest that was given, as far as is known.
@@ -139,7 +146,7 @@ def _of_calls(
         _reason(
             _code(tool),
             f"tool {tool['tool']} (call {tool['call_id']}): {_ASKS[tool['may']]}"
-            + ("" if id(call) in within_reach else _BY),
+            + (_SAID if tool["state"] == "said" else "" if id(call) in within_reach else _BY),
             turn=tool["turn"],
             call_id=tool["call_id"],
         )
@@ -193,6 +200,8 @@ def may_do(tool: CallAccount, compared: Compared, may_have_started: bool) -> str
         return "ask_user"
     if effect in ("none", "read"):
         return "replay" if policy == "replay-from-event" else "rerun_after_check"
+    if UNDECLARED in (effect, policy):
+        return "ask_user"
     if policy == "replay-from-event" and effect != "workspace-write":
         return "ask_user"
     unseen = effect == "workspace-write" and compared.verdict != "same"
@@ -214,7 +223,7 @@ def _judged(tool: CallAccount, compared: Compared, may_have_started: bool) -> di
     return {
         "turn": tool.turn,
         "call_id": tool.call_id,
-        "intent": tool.begun.id,
+        "intent": None if tool.intent is None else tool.intent.id,
         "tool": tool.state.tool,
         "state": tool.state.state,
         "outcome": "unknown" if may_have_started else tool.outcome,

@@ -40,7 +40,7 @@ from walld.sessions.state.events import (
 from walld.sessions.state.superseding import OPEN, json_key, supersede
 from walld.sessions.state.tools import TOOL_TYPES, ToolState, take_tool, tool_state_of
 
-__all__ = ["CallAccount", "Calls", "calls_in", "calls_of_events", "results_in"]
+__all__ = ["UNDECLARED", "CallAccount", "Calls", "calls_in", "calls_of_events", "results_in"]
 
 _RESULTS: Final = frozenset(("done", "failed", "timeout", "cancelled"))
 _LISTS: Final = ("messages", "replacement")
@@ -48,7 +48,7 @@ _DECIDES: Final = frozenset(("tool_decision", "tool_approval"))
 _GOES_ON: Final = frozenset(("asked", "approved", "started"))
 _WORDS: Final = {"finished": "done", "failed": "failed"}
 _SETTLED: Final = {"ran": "done", "did_not_run": "not_run"}
-_UNDECLARED: Final = "undeclared"
+UNDECLARED: Final = "undeclared"
 """Side effect and policy of a call that was only said, where no word says more."""
 _COMPARED_MAX: Final = 64
 """Calls of one id that an utterance, an intent or an edit is compared with."""
@@ -70,8 +70,10 @@ class CallAccount:
         "call_id",
         "given",
         "intent",
+        "is_cut",
         "is_promised",
         "is_said",
+        "is_served",
         "key",
         "message",
         "mixed",
@@ -98,6 +100,10 @@ class CallAccount:
         self.words: list[Event] = []
         self.is_promised = False
         """Its turn promised an intent before each run."""
+        self.is_cut = False
+        """What said it ended within its arguments: nobody can have run it."""
+        self.is_served = False
+        """The provider ran it itself."""
         self.word: str | None = None
         self.message: Mapping[str, Any] | None = None
         """The application's own words for what it gave: a `tool` message, or a block of one."""
@@ -131,8 +137,8 @@ class CallAccount:
     @property
     def outcome(self) -> str:
         """The first that holds: what somebody settled; a result's word; denied, and it never
-        started; observed; started, or what closed it is lost: unknown; intended: pending; only
-        said: unknown.
+        started; observed; started, or what closed it is lost: unknown; intended, or cut within its
+        arguments: pending; only said: unknown.
         """
         if self.settled is not None and (said := _SETTLED.get(self.settled.payload["word"])):
             return said
@@ -145,7 +151,8 @@ class CallAccount:
             return "done"
         if "started" in seqs or self.again_seq:
             return "unknown"
-        return "pending" if self.intent is not None or self.is_promised else "unknown"
+        is_known = self.intent is not None or self.is_promised or self.is_cut
+        return "pending" if is_known else "unknown"
 
     @property
     def is_denied(self) -> bool:
@@ -313,6 +320,10 @@ class Calls:
             if call is not None:
                 _give(call, "message", held)
                 call.message, call.answered_seq = held, event.seq
+        for one in _dicts(payload.get("tool_results")):
+            call = self._answerable_call(turn, str(one.get("id")))
+            if call is not None and not call.has_result and one.get("outcome") in _RESULTS:
+                call.given["said"], call.word = one.get("result"), one["outcome"]
 
     def _edited(self, event: Event) -> None:
         """An edit says the calls that its new form has; those happened already, where they did."""
@@ -344,7 +355,10 @@ class Calls:
                     exact.append((turn, one["id"], stream, one["seq"]))
                 if isinstance(step, int):
                     exact.append((turn, one["id"], stream, step, place))
-            self.of_item[id(one)] = self._say(turn, one, exact, event, is_new=is_new)
+            call = self._say(turn, one, exact, event, is_new=is_new)
+            call.is_cut = message.get("_partial") is True and _is_cut(one)
+            call.is_served |= one.get("server") is True
+            self.of_item[id(one)] = call
 
     def _say(
         self,
@@ -377,6 +391,7 @@ class Calls:
             call.name = call.name or name
         if call.arguments is None:
             call.arguments = arguments
+        call.key = call.key or one.get("key")
         if one.get("outcome") in _RESULTS and "said" not in call.given:
             call.given["said"] = one.get("result")
             call.word = call.word or one["outcome"]
@@ -576,14 +591,20 @@ def _take_fitting(
     return None
 
 
+def _is_cut(one: Mapping[str, Any]) -> bool:
+    arguments = one.get("arguments")
+    is_begun = isinstance(arguments, str) and arguments.lstrip().startswith("{")
+    return is_begun and one.get("arguments_complete") is False
+
+
 def _said_state(name: object, one: Mapping[str, Any]) -> ToolState:
     """risk: of the item, where its program says so."""
     effect, policy = one.get("side_effect"), one.get("resume_policy")
     return ToolState(
         "said",
         name if isinstance(name, str) else "",
-        effect if effect in SIDE_EFFECTS else _UNDECLARED,
-        policy if policy in RESUME_POLICIES else _UNDECLARED,
+        effect if effect in SIDE_EFFECTS else UNDECLARED,
+        policy if policy in RESUME_POLICIES else UNDECLARED,
         {},
     )
 
@@ -594,8 +615,13 @@ def _turn_of(message: Mapping[str, Any]) -> str | None:
 
 
 def _speaks_of_calls(message: Mapping[str, Any]) -> bool:
-    is_tool = message.get("role") == "tool" or bool(message.get("tool_calls"))
-    return is_tool or isinstance(message.get("content"), list)
+    if message.get("role") == "tool" or message.get("tool_calls"):
+        return True
+    return isinstance(message.get("content"), list) or bool(message.get("tool_results"))
+
+
+def _dicts(listed: object) -> list[dict[str, Any]]:
+    return [one for one in listed if isinstance(one, dict)] if isinstance(listed, list) else []
 
 
 def _is_block(block: object, kind: str) -> bool:

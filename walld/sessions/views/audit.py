@@ -145,7 +145,7 @@ def _unanswered(
     """
     found: dict[str | None, list[dict[str, Any]]] = {}
     for call in [*history.calls.calls, *calls_elsewhere(events)]:
-        if not call.closed and call.superseded_by is None:
+        if not call.closed and call.superseded_by is None and not call.is_served:
             found.setdefault(call.turn, []).append(_facts(call))
     return found
 

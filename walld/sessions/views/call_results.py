@@ -82,7 +82,7 @@ def _facts(call: CallAccount, calls: Calls, shown: Container[int] = ()) -> dict[
         facts["superseded_by"] = call.superseded_by.call_id
     elif has_result:
         facts["result"] = result
-    elif (made := _synthetic(call, outcome, calls)) is not None:
+    elif not call.is_served and (made := _synthetic(call, outcome, calls)) is not None:
         facts["synthetic"], facts["result"] = made
     return facts
 
