@@ -10,6 +10,7 @@ from session_log import Log
 from walld.sessions.state.account import CallAccount, calls_of_events
 from walld.sessions.state.events import Event
 from walld.sessions.views.audit import audit
+from walld.sessions.views.evaluation import evaluation
 from walld.sessions.views.messages import messages
 
 
@@ -212,3 +213,10 @@ def test_an_audit_leaves_out_what_a_retry_took_the_place_of(log: Log) -> None:
     log.tool("t1", "c1", "started")
     log.tool(retried(log, 1), "k9", "started")
     assert unanswered(log) == [("k9", "unknown")]
+
+
+def test_a_call_that_nobody_answered_is_no_answer_of_a_sample(log: Log) -> None:
+    log.tool("t1", "c1", "started")
+    sample = evaluation(log.events)
+    assert sample["output"] is None
+    assert sample["input"][-1]["tool_calls"][0]["synthetic"] == "running"

@@ -27,7 +27,7 @@ def evaluation(events: Sequence[Event], turn: str | None = None) -> dict[str, An
     account = history_of(events)
     said = _said(events, account, turn)
     last = said[-1] if said else {}
-    answered = last.get("role") == "assistant"
+    answered = last.get("role") == "assistant" and "_wal_journal" not in last
     turns = list(account.turns.values()) if turn is None else [account.turns[turn]]
     tools = [tool_view(tool) for one in turns for tool in one.tools]
     return {
