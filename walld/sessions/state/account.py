@@ -227,7 +227,8 @@ class _OfName:
     """The calls of one turn and id. intended: that of the newest intent.
 
     said: those without an intent and a result; journalled: those that nobody said; some of either
-    may have found each other. answerable: some have a message of their result, the newest last.
+    may have found each other. answerable: those before the newest, the last of them last; some have
+    a message of their result.
     """
 
     __slots__ = ("answerable", "intended", "journalled", "newest", "said")
@@ -235,9 +236,9 @@ class _OfName:
     def __init__(self) -> None:
         self.newest: CallAccount | None = None
         self.intended: CallAccount | None = None
-        self.said: list[CallAccount] = []
-        self.journalled: list[CallAccount] = []
-        self.answerable: list[CallAccount] = []
+        self.said: list[CallAccount] | None = None
+        self.journalled: list[CallAccount] | None = None
+        self.answerable: list[CallAccount] | None = None
 
 
 class Calls:
@@ -257,9 +258,10 @@ class Calls:
         self.of_item: dict[int, CallAccount] = {}
         self._promises: set[str] = set()
         self._of_name: dict[tuple[str | None, str], _OfName] = {}
-        self._answerable: dict[str, list[CallAccount]] = {}
-        """Call id -> as of a name, of any turn."""
-        self._of_id: dict[str, list[CallAccount]] = {}
+        self._answerable: dict[str, list[CallAccount]] | None = None
+        """Call id -> as of a name, of any turn; made when the first result asks for one."""
+        self._of_id: dict[str, list[CallAccount]] | None = None
+        """Call id -> all of any turn; made at the first edit that asks for one."""
         self._exact: dict[tuple[object, ...], CallAccount] = {}
         """By turn, id, and the place in a stream where the model said it."""
         self._last_seq = 0
@@ -377,6 +379,8 @@ class Calls:
         if call is None and known.journalled:
             call = _take_fitting(known.journalled, name, arguments)
         if call is None and not is_new:
+            if self._of_id is None:
+                self._of_id = _by_id(self.calls)
             newest = reversed(self._of_id.get(call_id, ())[-_COMPARED_MAX:])
             call = next((there for there in newest if there._fits(name, arguments)), None)
         if call is None:
@@ -384,6 +388,7 @@ class Calls:
         if not call.is_said:
             call.is_said = True
             if call.intent is None:
+                known.said = known.said or []
                 known.said.append(call)
         for told in exact:
             self._exact[told] = call
@@ -400,12 +405,14 @@ class Calls:
     def _answerable_call(self, turn: str | None, call_id: str) -> CallAccount | None:
         """The newest of that id without a message of its result, of that turn before any other."""
         known = self._of_name.get((turn, call_id))
-        for waiting in (known and known.answerable, self._answerable.get(call_id)):
-            while waiting:
-                if "message" not in waiting[-1].given:
-                    return waiting[-1]
-                waiting.pop()
-        return None
+        if known is not None and known.newest is not None:
+            if "message" not in known.newest.given:
+                return known.newest
+            if (call := _last_unanswered(known.answerable)) is not None:
+                return call
+        if self._answerable is None:
+            self._answerable = _by_id(self.calls)
+        return _last_unanswered(self._answerable.get(call_id))
 
     # --- what its program did ---------------------------------------------------------------------
 
@@ -471,11 +478,12 @@ class Calls:
         known = self._known(turn, call_id)
         call = None if exact is None else self._exact.get(exact)
         if call is None or call.intent is not None:
-            call = _take_fitting(known.said, name, arguments)
+            call = _take_fitting(known.said, name, arguments) if known.said else None
         names = (name, payload["side_effect"], payload["resume_policy"])
         state = ToolState("intended", *names, {"intended": event.seq})
         if call is None:
             call = self._new(turn, call_id, known, event, state)
+            known.journalled = known.journalled or []
             known.journalled.append(call)
         if exact is not None:
             self._exact.setdefault(exact, call)
@@ -513,12 +521,15 @@ class Calls:
     def _new(
         self, turn: str | None, call_id: str, known: _OfName, begun: Event, state: ToolState
     ) -> CallAccount:
+        if known.newest is not None:
+            known.answerable = known.answerable or []
+            known.answerable.append(known.newest)
         call = known.newest = CallAccount(turn, call_id, begun, state)
         call.is_promised = turn in self._promises
         self.calls.append(call)
-        known.answerable.append(call)
-        self._answerable.setdefault(call_id, []).append(call)
-        self._of_id.setdefault(call_id, []).append(call)
+        for found in (self._answerable, self._of_id):
+            if found is not None:
+                found.setdefault(call_id, []).append(call)
         return call
 
 
@@ -571,6 +582,22 @@ def results_in(message: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, A
                 continue
             if str(block.get("type")).endswith("tool_result"):
                 yield block["tool_use_id"], block
+
+
+def _by_id(calls: Sequence[CallAccount]) -> dict[str, list[CallAccount]]:
+    found: dict[str, list[CallAccount]] = {}
+    for call in calls:
+        found.setdefault(call.call_id, []).append(call)
+    return found
+
+
+def _last_unanswered(waiting: list[CallAccount] | None) -> CallAccount | None:
+    """The newest without a message of its result; those behind it wait no more."""
+    while waiting:
+        if "message" not in waiting[-1].given:
+            return waiting[-1]
+        waiting.pop()
+    return None
 
 
 def _take_fitting(

@@ -41,7 +41,7 @@ def with_results(
             changed[name] = [
                 one
                 if (call := calls.of_item.get(id(one))) is None
-                else one | _facts(call, calls, shown)
+                else _facts(one, call, calls, shown)
                 for one in listed
             ]
     return message | changed if changed else message
@@ -55,7 +55,7 @@ def journal_messages(named: Sequence[CallAccount], calls: Calls) -> list[dict[st
         assert call.intent is not None, "its journal names it"
         seq = call.intent.seq
         item = {"id": call.call_id, "name": call.name, "arguments": call.arguments}
-        item |= _facts(call, calls)
+        item = _facts(item, call, calls)
         if group and group[0].turn == call.turn and not any(_ended(one, seq) for one in group):
             messages[-1]["tool_calls"].append(item)
             group.append(call)
@@ -72,9 +72,11 @@ def _ended(call: CallAccount, seq: int) -> bool:
     return min(*told, call.answered_seq or never) < seq
 
 
-def _facts(call: CallAccount, calls: Calls, shown: Container[int] = ()) -> dict[str, Any]:
+def _facts(
+    item: dict[str, Any], call: CallAccount, calls: Calls, shown: Container[int] = ()
+) -> dict[str, Any]:
     outcome = call.outcome
-    facts: dict[str, Any] = {"outcome": outcome, "turn": call.turn}
+    facts = {**item, "outcome": outcome, "turn": call.turn}
     if call.message is not None and id(call.message) in shown:
         return facts
     has_result, result = call.result()

@@ -195,7 +195,8 @@ class _Conversation:
                 tail = prefix[-1]
             behind.setdefault(id(tail), []).append(call)
         told = journal_messages(behind.get(id(None), ()), calls)
-        shown = {id(held) for item in items for _, held in results_in(item.message)}
+        answers = (item.message for item in items if item.message.get("role") != "assistant")
+        shown = {id(held) for message in answers for _, held in results_in(message)}
         for item in items:
             told.append(with_results(item.message, calls, shown))
             if (named := behind.get(id(item))) is not None:
