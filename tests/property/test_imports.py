@@ -22,8 +22,8 @@ from walld_client.wire import messages as wire
 from walld.cli.session import import_file
 from walld.engine.session_log import Ledger
 from walld.errors import Refusal
-from walld.sessions.gate.call_history import account_of
 from walld.sessions.gate.resume import resume
+from walld.sessions.gate.turn_history import history_of
 from walld.sessions.state.entries import events_of
 from walld.sessions.state.events import Event, as_dict
 from walld.sessions.state.session_state import SessionState
@@ -175,11 +175,11 @@ def assert_no_laxer(
     """
     settled = {
         one.intent.id
-        for one in account_of(copy).tools
+        for one in history_of(copy).tools
         if one.state.closed
         if (one.turn, one.call_id) in knew or one.state.seqs.keys() & {"finished", "failed"}
     }
-    approved = {one.intent.id for one in account_of(copy).tools if "approved" in one.state.seqs}
+    approved = {one.intent.id for one in history_of(copy).tools if "approved" in one.state.seqs}
     for now in NOWS:
         theirs, ours = resume(source, now, last_seq=last_seq), resume(copy, now)
         told = {one["intent"] or (one["turn"], one["call_id"]): one for one in ours["tools"]}
@@ -267,9 +267,9 @@ def test_an_import_that_is_killed_lets_nothing_run(
         assert "import_unfinished" in [one["code"] for one in told["reasons"]]
         assert all(one["outcome"] == "unknown" for one in told["tools"])
         named = {one["intent"] for one in told["tools"]}
-        for tool in account_of(here.events).tools:
+        for tool in history_of(here.events).tools:
             is_settled = tool.state.seqs.keys() & {"finished", "failed", "observed"}
-            ended = tool.turn and account_of(here.events).turns[tool.turn].state.terminal_seq
+            ended = tool.turn and history_of(here.events).turns[tool.turn].state.terminal_seq
             assert tool.intent.id in named or is_settled or ended
     here.take(left, log.state.last_seq)
     assert resume(here.events) | {"as_of": None} == resume(whole.events) | {"as_of": None}

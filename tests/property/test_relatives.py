@@ -20,8 +20,8 @@ from walld_client.wire import messages as wire
 
 from walld.cli.session import import_file
 from walld.daemon.session_store.fork_contents import forked_session
-from walld.sessions.gate.call_history import calls_of
 from walld.sessions.gate.resume import resume
+from walld.sessions.gate.turn_history import calls_of
 from walld.sessions.state.entries import entry_event, event_line, events_of
 from walld.sessions.state.events import Event, as_dict
 from walld.sessions.state.tools import named_call

@@ -16,6 +16,7 @@ from walld.daemon.session_store.fork_contents import forked_session
 from walld.sessions.gate.pending import pending
 from walld.sessions.gate.resume import resume
 from walld.sessions.gate.workspace import compare
+from walld.sessions.state.account import calls_of_events
 from walld.sessions.state.entries import event_line, events_of
 from walld.sessions.state.events import Event
 from walld.sessions.state.path import path_events
@@ -187,14 +188,22 @@ class Tools(RuleBasedStateMachine):
 
     @invariant()
     def the_fold_and_every_view_say_the_same(self) -> None:
+        found = calls_of_events(self.log.events)
         for (turn, call), known in self.calls.items():
             tool = self.log.state.journal.tool(turn, call)
             assert tool is not None
             assert (tool.state, tool.outcome) == (known.state, known.outcome)
             assert tool.closed == (known.state in CLOSED)
+            own = found.newest(turn, call)
+            assert own is not None
+            assert own.state == tool, "the account follows the journal"
+            assert own.closed == tool.closed
         told = [tool["outcome"] for part in transcript(self.log.events) for tool in part["tools"]]
         every = [*self.earlier, *self.calls.values()]
-        assert sorted(told) == sorted(call.outcome for call in every)
+        assert sorted(told) == sorted(
+            "done" if call.outcome == "unknown" and "observed" in call.been else call.outcome
+            for call in every
+        )
         facts = audit(self.log.events)
         unanswered = sum(len(turn["unanswered"]) for turn in facts["turns"])
         assert unanswered == sum(call.state not in CLOSED for call in self.calls.values())

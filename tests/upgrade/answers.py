@@ -56,12 +56,14 @@ def _session(client: Any, session_id: str) -> dict[str, Any]:
     session = client.session(session_id)
     told: dict[str, Any] = {
         "events": _asked(session.events),
-        "messages": _asked(session.messages),
-        "openai": _asked(lambda: session.messages(format="openai")),
+        "messages": _asked(lambda: _said(session.messages())),
+        "openai": _asked(lambda: _said(session.messages(format="openai"))),
         "resume_check": _asked(session.resume_check),
         "repair_plan": _asked(lambda: _shown(client.repair_plan(session_id, present=[]))),
     }
     told |= {name: _asked(lambda: session.project(name)) for name in _VIEWS}  # noqa: B023
+    if isinstance(told["eval"], dict):
+        told["eval"]["input"] = _said(told["eval"]["input"])
     events = told["events"]
     if isinstance(events, list):
         kept = sorted({one["payload"]["sha256"] for one in events if one["type"] == "artifact"})
@@ -71,6 +73,15 @@ def _session(client: Any, session_id: str) -> dict[str, Any]:
         }
     told["breaks"] = _shown(session.breaks)
     return told
+
+
+def _said(messages: list[dict[str, Any]] | None) -> list[dict[str, Any]] | None:
+    """What 0.1.0 tells, too: it has nothing of a call's result, nor of one that a journal names."""
+    if messages is None:
+        return None
+    told = [one for one in messages if one["role"] != "tool" and "_wal_journal" not in one]
+    told = [{name: one[name] for name in one if name != "tool_calls"} for one in told]
+    return [one for one in told if one["content"] is not None]
 
 
 def _asked(ask: Callable[[], Any]) -> Any:

@@ -23,7 +23,7 @@ import msgspec
 
 from walld.foreign.entries import Foreign
 from walld.limits import LEDGER_PAYLOAD_BYTES_MAX
-from walld.sessions.gate.call_history import Account, account_of
+from walld.sessions.gate.turn_history import History, history_of
 from walld.sessions.state.events import Event
 from walld.sessions.state.tools import named_call
 
@@ -78,7 +78,7 @@ def misplaced(
 
     calls: of what came, as `calls_of` says.
     """
-    account, found = account_of(there), set[str]()
+    account, found = history_of(there), set[str]()
     for one in entries:
         event = Event(
             seq=account.state.last_seq + 1,
@@ -100,14 +100,14 @@ def misplaced(
     return frozenset(found)
 
 
-def _is_placed(event: Event, account: Account, calls: Mapping[str, str]) -> bool:
+def _is_placed(event: Event, account: History, calls: Mapping[str, str]) -> bool:
     key, begun_by = named_call(event), calls.get(event.id)
     if key is None or begun_by is None or "of_call" in event.payload:
         return True
-    newest = account.newest.get(key)
+    newest = account.calls.newest(*key)
     if begun_by == event.id:
         return event.type == "tool_intent" or newest is None or not newest.state.may_start
-    return newest is not None and newest.intent.id == begun_by
+    return newest is not None and newest.begun.id == begun_by
 
 
 def _is_of(one: Foreign, event: Event, format: str) -> bool:  # noqa: A002

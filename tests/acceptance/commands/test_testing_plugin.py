@@ -110,6 +110,37 @@ def test_the_example_of_the_page_is_a_test_that_passes(tmp_path: Path, time_limi
     assert ran.returncode == 0, out
 
 
+SHOWN = """
+import json
+
+def test_it(walld):
+    seen = []
+
+    def model(messages):
+        seen.extend(messages)
+        yield "It is 4 degrees."
+
+    client = walld_client.connect(walld.socket)
+    answer(client, "How cold is it?", model)
+    client.close()
+    assert [one["role"] for one in seen] == ["user", "assistant", "tool"], seen
+    assert seen[-1]["content"] == "4 degrees"
+    assert seen[1]["tool_calls"][0]["function"]["name"] == "weather"
+"""
+
+
+def test_the_model_of_the_session_example_sees_what_the_tool_gave(
+    tmp_path: Path, time_limit: None
+) -> None:
+    page = (ROOT / "clients/python/README.md").read_text()
+    (body,) = (
+        block for block in re.findall(r"```python\n(.*?)```", page, re.S) if "def answer" in block
+    )
+    ran = run(tmp_path, f"import walld_client\n{body}\n{SHOWN}", "-p", "walld_client.testing")
+    out, _ = ran.communicate(timeout=PATIENCE_SECONDS)
+    assert ran.returncode == 0, out
+
+
 def test_a_test_that_fails_or_is_interrupted_ends_its_daemon(
     tmp_path: Path, time_limit: None
 ) -> None:

@@ -203,7 +203,9 @@ def test_case_9_reasoning_only_and_tool_only(reader: Any, agent: Obedient) -> No
         assert contents(session) == ["q"]
         assert adopt(session, left) == 1
         for form in ("openai", "anthropic"):
-            assert [one["role"] for one in session.messages(form)] == ["user"]
+            sent = str(session.messages(form))
+            assert ("No result was recorded" in sent) is (name == "called"), "it may have run"
+            assert "hm" not in sent
     assert orphan(reader, "called").segments[0].outcome == "unknown"
     session = reader.session("ended")  # whole, and still nobody knows of its call
     assert session.messages()[-1]["tool_calls"][0]["outcome"] == "unknown"
@@ -398,9 +400,11 @@ def test_case_16_what_a_provider_is_sent_alternates(daemon: DaemonProcess, reade
     session.submit("at last")
     for form in ("openai", "anthropic"):
         sent = session.messages(form) or []
-        assert [one["role"] for one in sent] == ["user", "assistant", "user"]
+        told = "tool" if form == "openai" else "user"  # that nobody knows what the call gave
+        roles = ["user", "assistant", told, "user"]
+        assert [one["role"] for one in sent] == roles[: 4 if form == "openai" else 3]
         assert "orphan result" not in json.dumps(sent)
-        assert '"c1"' not in json.dumps(sent)
+        assert "No result was recorded" in json.dumps(sent)
         assert all(one["role"] != other["role"] for one, other in pairwise(sent))
 
 

@@ -9,7 +9,7 @@ from session_log import INTENT, Log
 
 from walld.foreign.entries import Foreign
 from walld.foreign.taken import misplaced, renamed, taken
-from walld.sessions.gate.call_history import calls_of
+from walld.sessions.gate.turn_history import calls_of
 from walld.sessions.state.events import Event
 
 LONG = "x" * 300_000

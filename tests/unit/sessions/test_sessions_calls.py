@@ -12,10 +12,10 @@ from session_log import Log
 from walld_client.wire import messages as wire
 
 from walld.daemon.session_store.fork_contents import forked_session
-from walld.sessions.gate.call_history import account_of
 from walld.sessions.gate.fork import BEFORE_FIRST
 from walld.sessions.gate.imported import settled_there, untold
 from walld.sessions.gate.resume import resume
+from walld.sessions.gate.turn_history import history_of
 from walld.sessions.state.entries import event_line, events_of
 from walld.sessions.state.events import Event
 from walld.sessions.state.session_state import SessionState
@@ -57,7 +57,7 @@ def test_an_intent_that_gives_an_id_again_is_a_call_also_where_the_result_before
     log.tool("t", "c", "started", **NEVER)
     left = [one for one in log.events if one.seq != 4]
     assert told(left) == PAID
-    first, second = account_of(left).tools
+    first, second = history_of(left).tools
     assert (first.closed, first.outcome, second.closed) == (True, "unknown", False)
     for whole in (False, True):
         assert told(fork_of(log, None, whole, lost=4).events) == PAID

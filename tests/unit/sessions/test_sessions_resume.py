@@ -7,12 +7,13 @@ from typing import Any
 import pytest
 from session_log import INTENT, Log
 
-from walld.sessions.gate.call_history import account_of
 from walld.sessions.gate.pending import pending
 from walld.sessions.gate.resume import has_written, resume
+from walld.sessions.gate.turn_history import history_of
 from walld.sessions.gate.workspace import compare, fingerprint_then, seen_now
 from walld.sessions.state.budget import is_exhausted
 from walld.sessions.views.audit import audit
+from walld.sessions.views.messages import messages
 
 A, B = "a" * 64, "b" * 64
 THEN = {"head": "h1", "dirty": False, "files": {"x.py": A}}
@@ -294,7 +295,7 @@ def test_files_alone_leave_what_was_seen_of_the_tree() -> None:
     log.add("lifecycle", {"fingerprint": {"part": True, "files": {}}})
     gate = resume(log.events, fingerprint_then(log.events))
     assert gate["tools"][-1]["may"] == "rerun_after_check"
-    assert has_written(account_of(log.events).tools, log.events), "nobody has looked since"
+    assert has_written(history_of(log.events).tools, log.events), "nobody has looked since"
 
 
 def test_what_is_as_the_log_has_it_may_be_left_out() -> None:
@@ -385,3 +386,98 @@ def test_a_verdict_that_nobody_reads_may_be_a_no(
     assert (tool["may"], gate["status"]) == (may, "blocked" if may == "ask_user" else "ok")
     (one,) = [one for one in pending(log.events) if one["action"] != "answer_turn"]
     assert one["action"] == action
+
+
+@pytest.mark.parametrize("by", ["application", "reply"])
+def test_a_call_that_only_the_model_speaks_of_is_asked_about(by: str) -> None:
+    """An agent that is killed in its tool, and whose reply was adopted: no journal tells of it."""
+    log = Log()
+    log.submit("t1")
+    item = {"id": "c1", "name": "deploy", "arguments": {}, "outcome": "unknown"}
+    log.add("message", {"role": "assistant", "content": "", "tool_calls": [item]}, turn="t1")
+    gate = resume(log.events)
+    (tool,) = gate["tools"]
+    assert (gate["status"], tool["may"], tool["state"]) == ("blocked", "ask_user", "said")
+    assert (tool["side_effect"], tool["intent"]) == ("undeclared", None)
+    assert "tool message" in gate["reasons"][0]["message"]
+    assert [one["action"] for one in pending(log.events)] == ["answer_turn", "settle_tool"]
+    told: dict[str, Any] = {"role": "tool", "tool_call_id": "c1", "content": "deployed"}
+    if by == "reply":  # its adapter sees requests alone: the next one brings the result
+        brought = {"id": "c1", "name": None, "outcome": "done", "result": "deployed"}
+        told = {"role": "assistant", "content": "", "tool_results": [brought]}
+    log.add("message", told, turn="t1")
+    assert resume(log.events)["status"] == "ok"
+    assert [one["action"] for one in pending(log.events)] == ["answer_turn"]
+
+
+@pytest.mark.parametrize("word", [{"call_id": "c1"}, {"of_turn": "t1", "of_call": "c1"}])
+def test_a_call_that_was_only_said_is_settled_by_an_observation(word: dict[str, str]) -> None:
+    log = Log()
+    log.submit("t1")
+    item = {"id": "c1", "name": "deploy", "outcome": "unknown"}
+    log.add("message", {"role": "assistant", "content": "", "tool_calls": [item]}, turn="t1")
+    if "call_id" in word:  # the words of a journal want an intent
+        assert log.offer("observation", word, turn="t1") is not None
+        return
+    log.add("observation", {"text": "it ran"} | word)
+    assert resume(log.events)["tools"] == []
+
+
+def test_a_call_of_a_turn_that_promised_a_journal_did_not_start() -> None:
+    log = Log()
+    log.submit("t1", calls="journal")
+    item = {"id": "c1", "name": "deploy", "outcome": "unknown"}
+    log.add("message", {"role": "assistant", "content": "", "tool_calls": [item]}, turn="t1")
+    assert (resume(log.events)["status"], resume(log.events)["tools"]) == ("ok", [])
+    seq = log.events[-1].seq
+    assert [one["call_id"] for one in resume(log.events, last_seq=seq + 1)["tools"]] == ["c1"], (
+        "the intent may be lost"
+    )
+
+
+def test_a_call_that_a_retry_ran_again_waits_for_nothing() -> None:
+    log = Log()
+    log.submit("t1")
+    log.tool("t1", "c1", "started", arguments={"a": 1}, resume_policy="never-rerun")
+    assert resume(log.events)["status"] == "blocked"
+    log.add("turn_interrupted", {"reason": "x"}, turn="t1")
+    log.add("turn_submitted", {"content": "hello", "retry_of": "t1"}, turn="t2")
+    log.tool("t2", "k9", "started", "finished", arguments={"a": 1})
+    assert resume(log.events)["tools"] == []
+    assert all(one["action"] == "answer_turn" for one in pending(log.events))
+
+
+@pytest.mark.parametrize(
+    ("more", "is_asked"),
+    [
+        ({"arguments": '{"env": "pr', "arguments_complete": False}, False),
+        ({"arguments": "", "arguments_complete": False}, True),
+        ({"arguments": "rm {", "arguments_complete": False}, True),
+        ({"arguments": '{"env": 1}', "arguments_complete": True}, True),
+        ({"server": True}, False),
+    ],
+)
+def test_a_call_that_nobody_can_have_run_is_not_asked_about(
+    more: dict[str, Any], is_asked: bool
+) -> None:
+    """Cut within its arguments, as JSON begins; or the provider ran it itself."""
+    log = Log()
+    log.submit("t1")
+    item = {"id": "c1", "name": "deploy", "outcome": "unknown"} | more
+    told = {"role": "assistant", "content": "", "tool_calls": [item], "_partial": True}
+    log.add("message", told, turn="t1")
+    assert bool(resume(log.events)["tools"]) is is_asked
+    assert bool(audit(log.events)["turns"][0]["unanswered"]) is (is_asked or "server" not in more)
+    (_, said) = messages(log.events) or []
+    assert ("synthetic" in said["tool_calls"][0]) is is_asked
+
+
+def test_what_a_program_declares_beside_a_call_of_its_reply_is_its_risk() -> None:
+    log = Log()
+    log.submit("t1")
+    risk = {"side_effect": "read", "resume_policy": "replay-from-event"}
+    item = {"id": "c1", "name": "look", "outcome": "unknown"} | risk
+    log.add("message", {"role": "assistant", "content": "", "tool_calls": [item]}, turn="t1")
+    (tool,) = resume(log.events)["tools"]
+    assert {name: tool[name] for name in risk} == risk
+    assert tool["may"] == "replay"

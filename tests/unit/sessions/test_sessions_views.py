@@ -235,7 +235,10 @@ def test_a_sample_for_an_evaluation(log: Log) -> None:
     log.add("verification", {"passed": True}, turn="t1")
     log.submit("t2", "again")
     sample = evaluation(log.events, turn="t1")
-    assert [one["content"] for one in sample["input"]] == ["be kind", "fix it"]
+    said = [one for one in sample["input"] if "_wal_journal" not in one]
+    assert [one["content"] for one in said] == ["be kind", "fix it"]
+    told = [call for one in sample["input"] for call in one.get("tool_calls", ())]
+    assert len(told) == 3, "the model saw the calls of the journal"
     assert sample["output"] == "so"
     assert sample["metadata"]["outcomes"] == {"denied": 1, "done": 1, "unknown": 1}
     assert sample["verifications"] == [{"passed": True}]

@@ -42,9 +42,9 @@ from walld.escape import escaped_line
 from walld.foreign.detect import read
 from walld.foreign.entries import Foreign, Imported, kept_line
 from walld.foreign.taken import misplaced, renamed, taken
-from walld.sessions.gate.call_history import calls_of
 from walld.sessions.gate.imported import settled_there, untold, untold_files
 from walld.sessions.gate.possibly_run import as_ended, unfinished_imports
+from walld.sessions.gate.turn_history import calls_of
 from walld.sessions.state.entries import events_of, fitting
 from walld.sessions.state.events import Event
 

@@ -12,6 +12,7 @@ from hashlib import sha256
 from typing import TYPE_CHECKING, Any
 
 import msgspec
+from walld_client.encoding import wtf8
 from walld_client.session.truncation import fit
 from walld_client.wire import messages as wire
 
@@ -21,17 +22,24 @@ from walld.sessions.state.entries import fitting, line_event, next_id
 from walld.sessions.state.references import is_above
 
 if TYPE_CHECKING:
+    from walld_client.recovered.partial import PartialReply
+    from walld_client.recovered.segments import Segment
+
     from walld.daemon.session_store.handles import Files, Source
     from walld.daemon.session_store.open_sessions import Sessions
     from walld.engine.session_log import Ledger
     from walld.sessions.state.session_state import SessionState
     from walld.sessions.state.turns import TurnState
 
-__all__ = ["ReplyEntries", "placed"]
+__all__ = ["ReplyEntries", "messages_of", "placed"]
 
 _AT_ONCE_CHARS = 32 * 1024
 """An answer that is longer is encoded in the thread."""
 _SAID = ("role", "content", "tool_calls")
+_OF_INFO = frozenset(("server", "side_effect", "resume_policy", "idempotency", "key"))
+"""What the account of a call reads of what its program said beside it."""
+_SINCE = ("seq", "at", *_OF_INFO)
+"""Of a call: no part of what it says."""
 _GAP = "gap"
 """Why a reply that ended clean may be partial all the same: some of it never came (P10)."""
 
@@ -111,6 +119,32 @@ class ReplyEntries:
             self._files.artifacts.put(*session.key, digest, size, at, piece)
 
 
+def messages_of(reply: PartialReply) -> list[dict[str, Any]]:
+    """A reply's messages as their entries have them: each call says by which seq it began, how many
+    characters of its message's text stand before it (`at`), and what its program said of its risk.
+    """
+    last = [one for one in reply.segments if one.attempt == reply.attempts - 1]
+    steps: dict[int, list[Segment]] = {}
+    for segment in last:
+        steps.setdefault(segment.step, []).append(segment)
+    by_seq = {step[0].first_seq: step for step in steps.values()}
+    told = reply.messages()
+    for message in told:
+        calls = iter(message.get("tool_calls", ()))
+        said = ""
+        for segment in by_seq[message["_wal_seq"]] if "tool_calls" in message else ():
+            if segment.kind == "text":
+                said += segment.text
+            elif segment.kind == "tool":
+                one = next(calls)
+                one.update(seq=segment.first_seq, at=len(wtf8.join(said)))
+                if isinstance(segment.info, dict):
+                    one.update(
+                        {name: segment.info[name] for name in _OF_INFO & segment.info.keys()}
+                    )
+    return told
+
+
 def placed(
     messages: list[wire.NewEntry], state: SessionState, turn: TurnState, parent: str | None
 ) -> list[wire.NewEntry]:
@@ -132,9 +166,19 @@ def placed(
     return placed
 
 
+def _dicts(listed: object) -> list[dict[str, Any]]:
+    return [one for one in listed if isinstance(one, dict)] if isinstance(listed, list) else []
+
+
 def _says(line: bytes, name: str, payload: bytes) -> bool:
     """The line is that message, whoever put it there."""
     event, told = line_event(line), json.loads(payload)
+    for one in _dicts(told.get("tool_calls")):
+        for field in _SINCE:  # entries of before have none
+            one.pop(field, None)
+    for one in _dicts(event.payload.get("tool_calls")):
+        for field in _SINCE:
+            one.pop(field, None)
     same = all(event.payload.get(field) == told.get(field) for field in _SAID)
     same &= event.turn in (None, told["_turn"])
     return same and (event.id, event.type) == (name, "message")

@@ -23,7 +23,7 @@ from walld_client.wire import messages as wire
 from walld import limits
 from walld.daemon import event_loop
 from walld.daemon.session_store.interruption import interruption
-from walld.daemon.session_store.reply_messages import ReplyEntries, placed
+from walld.daemon.session_store.reply_messages import ReplyEntries, messages_of, placed
 from walld.errors import FormatError, ProtocolError, Refusal
 from walld.escape import escaped_line
 from walld.sessions.state.entries import free_id
@@ -197,7 +197,7 @@ class Turns:
     async def _is_there(self, stream: Stream, found: _Complete) -> bool:
         """All messages of a reply are in its session."""
         turn_id = stream.begin.turn_id
-        told = [(one, (await self._of.fitted(turn_id, one))[0]) for one in found.reply.messages()]
+        told = [(one, (await self._of.fitted(turn_id, one))[0]) for one in messages_of(found.reply)]
         named = await self._of.named(found.ledger, found.reply.stream_id, told)
         return bool(told) and all(there for _, there in named)
 
@@ -218,7 +218,7 @@ class Turns:
         is_older = stream.is_anew or stream.restored_seq >= 0
         if reply.gaps and is_older and self._engine.is_unread:
             raise Refusal("unreadable", "some of it could not be read: a later start may find that")
-        told, turn_id = reply.messages(), stream.begin.turn_id
+        told, turn_id = messages_of(reply), stream.begin.turn_id
         if told and reply.finish_reason is not None:
             told[-1]["finish_reason"] = reply.finish_reason  # the reply goes, its word stays
         with self._sessions.founding.source(uid, session_id) as session:

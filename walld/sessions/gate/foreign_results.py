@@ -11,29 +11,33 @@ own way, says nothing of the start: there the call did not run, or ran on its ow
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Final
 
-from walld.sessions.gate.call_history import Account, ToolAccount, account_of
 from walld.sessions.gate.possibly_run import Lost, elsewhere, gave_no_result
+from walld.sessions.gate.turn_history import History, history_of
+from walld.sessions.state.account import CallAccount
 from walld.sessions.state.events import CAME_FROM, Event, check_payload
-from walld.sessions.state.tools import named_call
+from walld.sessions.state.tools import named_call, tool_state_of
 
 __all__ = ["settled_by_strangers"]
 
+_SETTLES: Final = frozenset(("denied", "finished", "failed", "observed"))
 
-def settled_by_strangers(source: Sequence[Event], copy: Sequence[Event]) -> list[ToolAccount]:
+
+def settled_by_strangers(source: Sequence[Event], copy: Sequence[Event]) -> list[CallAccount]:
     """Calls of the copy that words of the source alone have settled, which did not know of them."""
     words = _Words(source, copy)
-    strange, asked = list[ToolAccount](), dict[str, str]()
-    for one in account_of(copy).tools:
+    strange, asked = list[CallAccount](), dict[str, str]()
+    for one in history_of(copy).tools:
         told = words.of(one)
         if told is True:
             strange.append(one)
         elif told:
-            asked[one.intent.id] = told
+            asked[one.begun.id] = told
             strange.append(one)
     if asked:
         known = _doubted(source, asked) | (asked.keys() - _doubted(copy, asked))
-        strange = [one for one in strange if one.intent.id not in known]
+        strange = [one for one in strange if one.begun.id not in known]
     return strange + [call for call in elsewhere(copy) if words.are_strange_elsewhere(call)]
 
 
@@ -57,30 +61,31 @@ class _Words:
                 self._told.setdefault(name, []).append(event)
         self._lost.end(0)
 
-    def of(self, tool: ToolAccount) -> bool | str:
+    def of(self, tool: CallAccount) -> bool | str:
         """Whether strangers have settled a call that begins in the copy; or the id of their word,
         where the source knew if its own gate doubted the call then, and the copy's did as well.
         """
         by_name = self._by_name.get((tool.turn, tool.call_id), ())
-        words = [*tool.words, *(event for event in by_name if event.seq > tool.intent.seq)]
+        own_words = (one for one in tool.words if tool_state_of(one.type, one.payload) in _SETTLES)
+        words = [*own_words, *(event for event in by_name if event.seq > tool.begun.seq)]
         strange = min((event.seq for event in words if event.id in self._came), default=0)
         if not strange:
             return False
         own = max((event.seq for event in words if event.id not in self._came), default=0)
-        started, told = tool.state.seqs.get("started", 0), self._told.get(tool.intent.id, [])
+        started, told = tool.state.seqs.get("started", 0), self._told.get(tool.begun.id, [])
         if started and self._ids[started] not in self._came:
             return own < started
         if any(own < event.seq and not self._knows(event) for event in told):
             return True
-        if started or told or own or not self._lost.between(tool.intent.seq, strange):
+        if started or told or own or not self._lost.between(tool.begun.seq, strange):
             return False
         return self._ids[strange]
 
-    def are_strange_elsewhere(self, call: ToolAccount) -> bool:
+    def are_strange_elsewhere(self, call: CallAccount) -> bool:
         """Of a call that the copy was told of. intent: what told."""
         observed = call.state.seqs.get("observed", 0)
         is_strange = observed > 0 and self._ids[observed] in self._came
-        return is_strange and not self._knows(call.intent)
+        return is_strange and not self._knows(call.begun)
 
     def _knows(self, told: Event) -> bool:
         """The source has what told, or all that the teller had."""
@@ -95,7 +100,7 @@ def _doubted(events: Sequence[Event], asked: Mapping[str, str]) -> set[str]:
     words: dict[str, list[str]] = {}
     for intent, word in asked.items():
         words.setdefault(word, []).append(intent)
-    account, lost, begun = Account(), Lost(), dict[str, ToolAccount]()
+    account, lost, begun = History(), Lost(), dict[str, CallAccount]()
     doubted: set[str] = set()
     for event in events:
         lost.reach(event.seq - 1)  # what is lost right before a word was not known to who said it
@@ -107,10 +112,10 @@ def _doubted(events: Sequence[Event], asked: Mapping[str, str]) -> set[str]:
         account.take(event)
         lost.take(event)
         key = named_call(event)
-        if key is not None and (tool := account.newest.get(key)) is not None:
-            begun[tool.intent.id] = tool
+        if key is not None and (tool := account.calls.newest(*key)) is not None:
+            begun[tool.begun.id] = tool
     return doubted
 
 
-def _is_doubted(tool: ToolAccount, lost: Lost, account: Account) -> bool:
+def _is_doubted(tool: CallAccount, lost: Lost, account: History) -> bool:
     return tool.outcome == "unknown" or (gave_no_result(tool) and lost.may_have_run(tool, account))

@@ -20,7 +20,6 @@ from typing import Any, Final
 
 import msgspec
 
-from walld.sessions.gate.call_history import ToolAccount, account_of, calls_of, named_as
 from walld.sessions.gate.pending import open_tools
 from walld.sessions.gate.possibly_run import (
     calls_elsewhere,
@@ -28,6 +27,8 @@ from walld.sessions.gate.possibly_run import (
     observed_by_name,
     started_elsewhere,
 )
+from walld.sessions.gate.turn_history import calls_of, history_of, named_as
+from walld.sessions.state.account import CallAccount
 from walld.sessions.state.errors import BadArgument
 from walld.sessions.state.events import CAME_FROM, Event, Problem, check_payload
 from walld.sessions.state.labels import labels_of
@@ -102,13 +103,13 @@ def left_behind(
     stands on the path and no beginning is copied. last_seq: the highest that was given to the
     source, as far as is known.
     """
-    account = account_of(events)
+    account = history_of(events)
     doubtful = may_have_started(account, events, last_seq)
-    here = {one.intent.id: one for one in account_of(copies).tools}
+    here = {one.begun.id: one for one in history_of(copies).tools}
     is_news = _News(events, copies, doubtful)
-    both = [(one, here[one.intent.id]) for one in account.tools if one.intent.id in here]
-    mixed = (one for one, _ in both if one.mixed and (one.intent.id in doubtful or not one.closed))
-    calls = [] if whole else [call.intent.payload for call in calls_elsewhere(events)]
+    both = [(one, here[one.begun.id]) for one in account.tools if one.begun.id in here]
+    mixed = (one for one, _ in both if one.mixed and (one.begun.id in doubtful or not one.closed))
+    calls = [] if whole else [call.begun.payload for call in calls_elsewhere(events)]
     if not whole and at != BEFORE_FIRST:
         begun_by = calls_of(events)
         shown = {begun_by.get(name, name) for name in here}
@@ -117,10 +118,10 @@ def left_behind(
         calls += [
             named_as(one) | {"as_of": as_of}
             for one in open_tools(account, doubtful)
-            if one.intent.id in on_path and (one.intent.id in doubtful or one.outcome == "unknown")
+            if one.begun.id in on_path and (one.begun.id in doubtful or one.outcome == "unknown")
         ]
-    started = [there.intent.id for there, own in both if is_news(there, own)]
-    return {"started": started, "mixed": [one.intent.id for one in mixed], "calls": calls}
+    started = [there.begun.id for there, own in both if is_news(there, own)]
+    return {"started": started, "mixed": [one.begun.id for one in mixed], "calls": calls}
 
 
 class _News:
@@ -137,16 +138,16 @@ class _News:
         self._copied = {event.id for event in copies}
         self._said = observed_by_name(copies)
 
-    def __call__(self, there: ToolAccount, own: ToolAccount) -> bool:
-        if there.intent.id in self._doubtful:
+    def __call__(self, there: CallAccount, own: CallAccount) -> bool:
+        if there.begun.id in self._doubtful:
             return own.closed or own.outcome != "unknown"
-        by_name = self._said.get((own.turn, own.call_id), 0) > own.intent.seq
+        by_name = self._said.get((own.turn, own.call_id), 0) > own.begun.seq
         if by_name or not _RAN.isdisjoint(own.state.seqs):
             return False
         if not _RAN.isdisjoint(there.state.seqs):
             return True
         denial = self._ids.get(there.state.seqs.get("denied", 0))
-        return there.intent.id in self._told and denial not in self._copied
+        return there.begun.id in self._told and denial not in self._copied
 
 
 def check_copy(state: SessionState, event: Event) -> Problem | None:

@@ -17,7 +17,6 @@ from __future__ import annotations
 from collections.abc import Container, Mapping, Sequence
 from typing import Any, Final
 
-from walld.sessions.gate.call_history import ToolAccount, account_of, named_as
 from walld.sessions.gate.foreign_results import settled_by_strangers
 from walld.sessions.gate.possibly_run import (
     FROM_LAX,
@@ -28,7 +27,9 @@ from walld.sessions.gate.possibly_run import (
     started_elsewhere,
 )
 from walld.sessions.gate.resume import has_written, resume
+from walld.sessions.gate.turn_history import history_of, named_as
 from walld.sessions.gate.workspace import fingerprint_then
+from walld.sessions.state.account import CallAccount
 from walld.sessions.state.events import Event, check_payload
 
 __all__ = ["settled_there", "untold", "untold_files"]
@@ -46,7 +47,7 @@ def untold(source: Sequence[Event], last_seq: int, copy: Sequence[Event]) -> dic
     that did not know of it. last_seq: the highest that the source gave.
     """
     there = {tool["intent"] or _key(tool): tool for tool in resume(copy)["tools"]}
-    here = {one.intent.id: one for one in account_of(copy).tools}
+    here = {one.begun.id: one for one in history_of(copy).tools}
     came = {event.id for event in source}
     own_words = {event.seq: event for event in copy if event.id not in came}
     told_before, settled = started_elsewhere([*own_words.values()]), settled_elsewhere(copy)
@@ -54,6 +55,8 @@ def untold(source: Sequence[Event], last_seq: int, copy: Sequence[Event]) -> dic
     started: list[str] = []
     calls: list[dict[str, Any]] = []
     for tool in resume(source, last_seq=last_seq)["tools"]:
+        if tool["state"] == "said":
+            continue  # its message comes too
         intent, is_unknown = tool["intent"], tool["outcome"] == "unknown"
         both = [one for one in (there.get(intent), there.get(_key(tool))) if one is not None]
         told = max(both, key=lambda one: _MAY.index(one["may"]), default=None)
@@ -91,7 +94,7 @@ def settled_there(
     open_there = {_key(tool) for tool in resume(source, last_seq=last_seq)["tools"]}
     outcomes = {
         (one.turn, one.call_id): one.outcome
-        for one in account_of(source).tools
+        for one in history_of(source).tools
         if one.closed and (one.turn, one.call_id) not in open_there
     }
     return [
@@ -102,7 +105,7 @@ def settled_there(
         }
         for call in calls_elsewhere(copy)
         if (call.turn, call.call_id) in outcomes
-        if call.intent.payload.get("as_of") in came  # no older export, and no other line of history
+        if call.begun.payload.get("as_of") in came  # no older export, and no other line of history
     ]
 
 
@@ -131,11 +134,11 @@ def untold_files(source: Sequence[Event], copy: Sequence[Event]) -> dict[str, An
 
 
 def _has_written(events: Sequence[Event]) -> bool:
-    return has_written([*account_of(events).tools, *calls_elsewhere(events)], events)
+    return has_written([*history_of(events).tools, *calls_elsewhere(events)], events)
 
 
 def _knows(
-    own: ToolAccount,
+    own: CallAccount,
     said: Mapping[tuple[object, object], int],
     told: Mapping[str, int],
     own_words: Container[int],
@@ -147,9 +150,9 @@ def _knows(
     what was said here.
     """
     state = own.state
-    if state.outcome in ("done", "failed") and state.seqs.keys() & {"finished", "failed"}:
+    if own.has_result:
         return True
-    since = state.seqs.get("started") or told.get(own.intent.id)
+    since = state.seqs.get("started") or told.get(own.begun.id)
     settled = settled_seq(own, said)
     return since is not None and settled > since and settled in own_words
 

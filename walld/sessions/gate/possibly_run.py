@@ -21,7 +21,8 @@ from typing import Any, Final
 
 import msgspec
 
-from walld.sessions.gate.call_history import Account, ToolAccount
+from walld.sessions.gate.turn_history import History
+from walld.sessions.state.account import CallAccount
 from walld.sessions.state.events import CAME_FROM, RESUME_POLICIES, UNKNOWN, Event, check_payload
 from walld.sessions.state.tools import ToolState
 
@@ -43,8 +44,6 @@ __all__ = [
 
 FROM_LAX: Final = (*RESUME_POLICIES, UNKNOWN)
 """Policies, from what may be done at once to what may not."""
-
-_HAS_RESULT: Final = frozenset(("finished", "failed"))
 
 
 class Lost:
@@ -110,10 +109,10 @@ class Lost:
         """Some of it is lost behind the one and up to the other."""
         return self._holes.any(first_seq, last_seq) or self._missing.any(first_seq, last_seq)
 
-    def may_have_run(self, tool: ToolAccount, account: Account) -> bool:
+    def may_have_run(self, tool: CallAccount, account: History) -> bool:
         """A call that gave no result, and of which nothing says what became of it."""
         settled = settled_seq(tool, self.said)
-        if settled <= self.told.get(tool.intent.id, -1):
+        if settled <= self.told.get(tool.begun.id, -1):
             return True
         turn = account.turns.get(tool.turn or "")
         ended = 0 if turn is None else turn.state.terminal_seq
@@ -121,7 +120,7 @@ class Lost:
         told_before = self._told_before()
         for holes in (self._holes, self._missing):
             # The later a hole is, the less may have been in it.
-            first = holes.first(tool.intent.seq, settled)
+            first = holes.first(tool.begun.seq, settled)
             may_tell = holes is self._holes and 0 < first <= told_before
             if may_tell or (first and not tool.again_seq and all(seq >= first for seq in proofs)):
                 return True
@@ -169,23 +168,25 @@ def _lost(events: Sequence[Event]) -> Lost:
     return lost
 
 
-def may_have_started(account: Account, events: Sequence[Event], last_seq: int) -> set[str]:
-    """Ids of intents of calls that may have run, and of which nothing says what became of them.
+def may_have_started(account: History, events: Sequence[Event], last_seq: int) -> set[str]:
+    """Ids of intents of calls that may have run, and of which nothing says what became of them;
+    where the intent may be lost, of the messages that say them.
 
     last_seq: the highest that was given, as far as is known.
     """
     lost = _lost(events)
     lost.end(last_seq)
     return {
-        tool.intent.id
-        for tool in account.tools
+        tool.begun.id
+        for tool in account.calls.calls
+        if (tool.intent is not None or tool.is_promised)  # its intent may be lost
         if gave_no_result(tool) and lost.may_have_run(tool, account)
     }
 
 
-def gave_no_result(tool: ToolAccount) -> bool:
+def gave_no_result(tool: CallAccount) -> bool:
     """Nothing that is there is a result of it."""
-    return _HAS_RESULT.isdisjoint(tool.state.seqs)
+    return not tool.has_result
 
 
 def observed_by_name(events: Sequence[Event]) -> dict[tuple[object, object], int]:
@@ -196,7 +197,7 @@ def observed_by_name(events: Sequence[Event]) -> dict[tuple[object, object], int
     return _lost(events).said
 
 
-def settled_seq(tool: ToolAccount, said: Mapping[tuple[object, object], int]) -> int:
+def settled_seq(tool: CallAccount, said: Mapping[tuple[object, object], int]) -> int:
     """Where somebody last said what became of a call that gave no result, 0 where nobody did.
 
     said: observations by name.
@@ -213,7 +214,7 @@ def started_elsewhere(events: Sequence[Event]) -> dict[str, int]:
     return _lost(events).told
 
 
-def calls_elsewhere(events: Sequence[Event]) -> list[ToolAccount]:
+def calls_elsewhere(events: Sequence[Event]) -> list[CallAccount]:
     """Calls that may have run in what this session came from, and whose intents are not here.
 
     Of two of one call id that are open the stricter one counts. An observation behind what told of
@@ -227,9 +228,9 @@ def settled_elsewhere(events: Sequence[Event]) -> set[tuple[str | None, str]]:
     return {(call.turn, call.call_id) for call in elsewhere(events) if call.state.closed}
 
 
-def elsewhere(events: Sequence[Event]) -> list[ToolAccount]:
+def elsewhere(events: Sequence[Event]) -> list[CallAccount]:
     """Calls that this session was told of, the newest of a call id."""
-    found: dict[tuple[object, object], ToolAccount] = {}
+    found: dict[tuple[object, object], CallAccount] = {}
     for event in _sound(events):
         if event.type == "observation":
             settled = found.get((event.payload.get("of_turn"), event.payload.get("of_call")))
@@ -239,11 +240,11 @@ def elsewhere(events: Sequence[Event]) -> list[ToolAccount]:
         for call in event.payload.get("calls", ()):
             key = call["turn"], call["call_id"]
             if (before := found.get(key)) is not None and not before.state.closed:
-                call = max(before.intent.payload, call, key=_strictness)
+                call = max(before.begun.payload, call, key=_strictness)
             names = (call["tool"], call["side_effect"], call["resume_policy"])
             state = ToolState("started", *names, {"intended": event.seq, "started": event.seq})
-            intent = msgspec.structs.replace(event, turn=call["turn"], payload=call)
-            found[key] = ToolAccount(intent, state)
+            told = msgspec.structs.replace(event, turn=call["turn"], payload=call)
+            found[key] = CallAccount(call["turn"], call["call_id"], told, state)
     return [*found.values()]
 
 

@@ -9,6 +9,8 @@ What may be done with a call that has no result (`may_do`):
 - It has not started: it runs as if never tried; but the user is asked where an approval is open or
   wanted, and where the last verdict of its policy is no known word of allowing or denying: it may
   be a no.
+- The model said it, and no journal has it: nothing says that it did not start. It is as one that
+  started; what its program declared nothing of (`undeclared`) asks.
 - It has started, so whether it took effect is not known: its `resume_policy` says. `never-rerun` is
   never, `require-user-confirmation` asks; `replay-from-event` holds for calls without an effect
   alone, a write to the workspace is checked first and any other asks. A check needs a workspace to
@@ -37,9 +39,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from walld.sessions.gate.call_history import Account, ToolAccount, account_of
 from walld.sessions.gate.pending import open_tools
 from walld.sessions.gate.possibly_run import calls_elsewhere, may_have_started, unfinished_imports
+from walld.sessions.gate.turn_history import History, history_of
 from walld.sessions.gate.workspace import (
     Compared,
     compare,
@@ -47,6 +49,7 @@ from walld.sessions.gate.workspace import (
     fingerprint_then,
     seen_now,
 )
+from walld.sessions.state.account import UNDECLARED, CallAccount
 from walld.sessions.state.budget import is_exhausted, last_budget
 from walld.sessions.state.events import UNKNOWN, Event
 
@@ -75,6 +78,10 @@ _MAY_BE: Final = (
     " be read, or was looked at and moved away, a restart knows"
 )
 _GONE: Final = "artifact {} is missing or changed, or cannot be read"
+_SAID: Final = (
+    " (the model said it, no journal has it: a tool message, or an observation with of_turn and"
+    " of_call)"
+)
 _BY: Final = " (no result here is of it: an observation with of_turn and of_call)"
 
 
@@ -93,18 +100,19 @@ def resume(
     as they were.
     boundary: before_intent | intended | approved | started | finished | observed | idle.
     tools: calls without a result, each with `may`: replay | rerun_after_check | ask_user | never;
-    intent: the id of the entry, since call ids may be counted anew; None where it is not here.
+    intent: the id of the entry, since call ids may be counted anew; None where it is not here, or
+    where the model said it and no journal has it (state: said).
     as_of: the newest entry that it is about; None where there is none.
     budget: instead of that of the last budget event. breaks: where the file is damaged.
     last_seq: the highest that was given, as far as is known.
     """
-    account = account_of(events)
+    account = history_of(events)
     elsewhere = calls_elsewhere(events)
     written = has_written([*account.tools, *elsewhere], events)
     compared = compare(fingerprint_then(events), seen_now(events, workspace), written)
     doubtful = may_have_started(account, events, last_seq)
     calls = [*open_tools(account, doubtful), *elsewhere]
-    tools = [_judged(call, compared, call.intent.id in doubtful) for call in calls]
+    tools = [_judged(call, compared, call.begun.id in doubtful) for call in calls]
     for tool in tools[len(tools) - len(elsewhere) :]:
         tool["intent"] = None
     spent = dict(budget) if budget is not None else last_budget(events)
@@ -126,15 +134,19 @@ def resume(
 
 
 def _of_calls(
-    calls: Sequence[ToolAccount], tools: Sequence[Mapping[str, Any]], account: Account
+    calls: Sequence[CallAccount], tools: Sequence[Mapping[str, Any]], account: History
 ) -> list[dict[str, Any]]:
     """Reasons that are calls: those that must not simply run. tools: what was judged of each."""
-    within_reach = {id(call) for (turn, _), call in account.newest.items() if turn in account.turns}
+    within_reach = {
+        id(call)
+        for call in calls
+        if call.turn in account.turns and account.calls.newest(call.turn, call.call_id) is call
+    }
     return [
         _reason(
             _code(tool),
             f"tool {tool['tool']} (call {tool['call_id']}): {_ASKS[tool['may']]}"
-            + ("" if id(call) in within_reach else _BY),
+            + (_SAID if tool["state"] == "said" else "" if id(call) in within_reach else _BY),
             turn=tool["turn"],
             call_id=tool["call_id"],
         )
@@ -171,13 +183,13 @@ def _of_what_is_there(
     return reasons
 
 
-def may_do(tool: ToolAccount, compared: Compared, may_have_started: bool) -> str:
+def may_do(tool: CallAccount, compared: Compared, may_have_started: bool) -> str:
     """What may be done with a call that has no result; see the top.
 
     may_have_started: what it says of itself is not all that was said of it.
     """
     state, (effect, policy) = tool.state, tool.risk
-    if state.outcome != "unknown" and not may_have_started:
+    if tool.outcome != "unknown" and not may_have_started:
         if state.state == "asked" or tool.is_undecided:
             return "ask_user"
         unasked = state.state == "intended" and policy == "require-user-confirmation"
@@ -188,6 +200,8 @@ def may_do(tool: ToolAccount, compared: Compared, may_have_started: bool) -> str
         return "ask_user"
     if effect in ("none", "read"):
         return "replay" if policy == "replay-from-event" else "rerun_after_check"
+    if UNDECLARED in (effect, policy):
+        return "ask_user"
     if policy == "replay-from-event" and effect != "workspace-write":
         return "ask_user"
     unseen = effect == "workspace-write" and compared.verdict != "same"
@@ -205,11 +219,11 @@ def _cost(one: Mapping[str, Any]) -> str:
     return f"events {one['first_seq']} to {one['last_seq']} cannot be read"
 
 
-def _judged(tool: ToolAccount, compared: Compared, may_have_started: bool) -> dict[str, Any]:
+def _judged(tool: CallAccount, compared: Compared, may_have_started: bool) -> dict[str, Any]:
     return {
         "turn": tool.turn,
         "call_id": tool.call_id,
-        "intent": tool.intent.id,
+        "intent": None if tool.intent is None else tool.intent.id,
         "tool": tool.state.tool,
         "state": tool.state.state,
         "outcome": "unknown" if may_have_started else tool.outcome,
@@ -223,7 +237,7 @@ def _reason(code: str, message: str, **more: Any) -> dict[str, Any]:
     return {"code": code, "message": message, **more}
 
 
-def has_written(tools: Sequence[ToolAccount], events: Sequence[Event]) -> bool:
+def has_written(tools: Sequence[CallAccount], events: Sequence[Event]) -> bool:
     """Whether one of the calls may have written to the workspace since the last fingerprint."""
     since, already = 0, False
     for event in events:
@@ -236,7 +250,7 @@ def has_written(tools: Sequence[ToolAccount], events: Sequence[Event]) -> bool:
     )
 
 
-def _stopped_at(account: Account, tools: Sequence[Mapping[str, Any]]) -> tuple[str | None, str]:
+def _stopped_at(account: History, tools: Sequence[Mapping[str, Any]]) -> tuple[str | None, str]:
     """The newest turn that was not completed, and how far its calls got. tools: as judged."""
     turns = list(account.turns.values())
     unknown = [tool["turn"] for tool in tools if tool["outcome"] == "unknown"]

@@ -110,14 +110,15 @@ def check_type(type: str) -> Problem | None:  # noqa: A002 - it is one
 
 def check_payload(type: str, payload: dict[str, Any]) -> Problem | None:  # noqa: A002
     """What is wrong with the payload of that type, None where nothing is."""
-    if problem := check_type(type):
-        return problem
-    for field in KNOWN.get(type, ()):
-        if field.name not in payload:
-            if field.required:
-                return _bad(type, field.name, "nothing", field.limit)
-        elif not field.fits(payload[field.name]):
-            return _bad(type, field.name, _kind(payload[field.name]), field.limit)
+    fields = KNOWN.get(type)
+    if fields is None:
+        return check_type(type)  # a type that is known is a good name
+    for name, fits, limit, required in fields:
+        if name not in payload:
+            if required:
+                return _bad(type, name, "nothing", limit)
+        elif not fits(payload[name]):
+            return _bad(type, name, _kind(payload[name]), limit)
     check = _MORE.get(type)
     return None if check is None else check(payload)
 

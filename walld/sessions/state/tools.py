@@ -39,6 +39,7 @@ TOOL_TYPES: Final = frozenset(
 )
 
 _RANKS: Final = {
+    "said": -1,
     "intended": 0,
     "asked": 1,
     "approved": 1,

@@ -11,8 +11,9 @@ from bisect import bisect_left
 from collections.abc import Iterable, Sequence
 from typing import Any
 
-from walld.sessions.gate.call_history import Account, ToolAccount, TurnAccount, account_of
 from walld.sessions.gate.possibly_run import calls_elsewhere
+from walld.sessions.gate.turn_history import History, TurnHistory, history_of
+from walld.sessions.state.account import CallAccount
 from walld.sessions.state.artifacts import artifacts_of
 from walld.sessions.state.events import Event, check_payload
 from walld.sessions.state.path import path_events
@@ -23,7 +24,7 @@ __all__ = ["audit", "named_artifacts"]
 
 def audit(events: Sequence[Event]) -> dict[str, Any]:
     """turns, in order; unanswered calls of messages outside turns; malformed events; artifacts."""
-    account = account_of(events)
+    account = history_of(events)
     edited, taken_back = _edited(events, account), _taken_back(events, account.turns.values())
     entry_of = {one.state.message_id: one.submitted.id for one in reversed(account.turns.values())}
     unanswered = _unanswered(account, events)
@@ -68,7 +69,7 @@ def audit(events: Sequence[Event]) -> dict[str, Any]:
     }
 
 
-def _taken_back(events: Sequence[Event], turns: Iterable[TurnAccount]) -> set[str]:
+def _taken_back(events: Sequence[Event], turns: Iterable[TurnHistory]) -> set[str]:
     """Submissions whose messages were undone, or left out of a list that took the place of all.
 
     A list that has a message of the user's without its id may have any of them: words prove
@@ -109,7 +110,7 @@ def _is_behind_a_loss(event: Event, events: Sequence[Event]) -> bool:
     return bisect_left(events, event.seq, key=lambda one: one.seq) < event.seq - 1
 
 
-def _edited(events: Sequence[Event], account: Account) -> dict[str, dict[str, Any]]:
+def _edited(events: Sequence[Event], account: History) -> dict[str, dict[str, Any]]:
     """Entry id -> the message that took its place, on the way to the leaf."""
     entry_of: dict[str | None, str] = {}
     for turn in account.turns.values():
@@ -128,7 +129,7 @@ def _edited(events: Sequence[Event], account: Account) -> dict[str, dict[str, An
     return edits
 
 
-def _interrupted_by(turn: TurnAccount) -> str | None:
+def _interrupted_by(turn: TurnHistory) -> str | None:
     """The daemon or the application; None where the turn was not interrupted."""
     if turn.state.state != "interrupted":
         return None
@@ -137,94 +138,27 @@ def _interrupted_by(turn: TurnAccount) -> str | None:
 
 
 def _unanswered(
-    account: Account, events: Sequence[Event]
+    history: History, events: Sequence[Event]
 ) -> dict[str | None, list[dict[str, Any]]]:
-    """Turn -> its calls without a result, those of the journal and those of messages, each once;
-    and those that may have run in what this session came from, whose intents are not here.
+    """Turn -> its calls without a result, whoever spoke of them; and those that may have run in
+    what this session came from, whose intents are not here.
     """
-    found: dict[str | None, dict[str, dict[str, Any]]] = {}
-    journalled: set[tuple[str | None, str]] = set()
-    for tool in account.tools:
-        journalled.add((tool.turn, tool.call_id))
-        calls = found.setdefault(tool.turn, {})
-        calls.pop(tool.call_id, None)
-        if not tool.closed:
-            calls[tool.call_id] = _facts(tool)
-    for turn_id, turn in account.turns.items():
-        _of_messages(turn_id, turn.said, found.setdefault(turn_id, {}), journalled)
-    _of_messages(None, account.loose, found.setdefault(None, {}), journalled)
-    for tool in calls_elsewhere(events):
-        found.setdefault(tool.turn, {})[f"{tool.call_id} of {tool.intent.id}"] = _facts(tool)
-    return {turn: list(calls.values()) for turn, calls in found.items() if calls}
+    found: dict[str | None, list[dict[str, Any]]] = {}
+    for call in [*history.calls.calls, *calls_elsewhere(events)]:
+        if not call.closed and call.superseded_by is None and not call.is_served:
+            found.setdefault(call.turn, []).append(_facts(call))
+    return found
 
 
-def _facts(tool: ToolAccount) -> dict[str, Any]:
+def _facts(call: CallAccount) -> dict[str, Any]:
     return {
-        "call_id": tool.call_id,
-        "tool": tool.state.tool,
-        "state": tool.state.state,
-        "outcome": tool.outcome,
-        "seq": tool.intent.seq,
-        "id": tool.intent.id,
+        "call_id": call.call_id,
+        "tool": call.state.tool or None,
+        "state": call.state.state,
+        "outcome": call.outcome,
+        "seq": call.begun.seq,
+        "id": call.begun.id,
     }
-
-
-def _of_messages(
-    turn_id: str | None,
-    said: Iterable[Event],
-    calls: dict[str, dict[str, Any]],
-    journalled: set[tuple[str | None, str]],
-) -> None:
-    for event in said:
-        message = event.payload
-        for one in _named_calls(message):
-            call_id = one["id"]
-            if (turn_id, call_id) in journalled:
-                continue
-            calls.pop(call_id, None)
-            if one.get("outcome") not in ("done", "failed"):
-                function = one.get("function")
-                name = function.get("name") if isinstance(function, dict) else one.get("name")
-                calls[call_id] = {
-                    "call_id": call_id,
-                    "tool": name,
-                    "state": "said",
-                    "outcome": "unknown",
-                    "seq": event.seq,
-                    "id": event.id,
-                }
-        for call_id in _answered_calls(message):
-            if (turn_id, call_id) not in journalled:
-                calls.pop(call_id, None)
-
-
-def _blocks(message: dict[str, Any], kind: str) -> list[dict[str, Any]]:
-    content = message.get("content")
-    found = content if isinstance(content, list) else []
-    return [one for one in found if isinstance(one, dict) and one.get("type") == kind]
-
-
-def _named_calls(message: dict[str, Any]) -> list[dict[str, Any]]:
-    listed = message.get("tool_calls")
-    found = [one for one in listed if isinstance(one, dict)] if isinstance(listed, list) else []
-    return [
-        one for one in (*found, *_blocks(message, "tool_use")) if isinstance(one.get("id"), str)
-    ]
-
-
-def _answered_calls(message: dict[str, Any]) -> list[str]:
-    """The calls whose results a message brings: also of those that the provider runs itself
-    (`web_search_tool_result` ...), which the assistant's message has.
-    """
-    content = message.get("content")
-    found: list[Any] = [
-        block.get("tool_use_id")
-        for block in (content if isinstance(content, list) else ())
-        if isinstance(block, dict) and str(block.get("type")).endswith("tool_result")
-    ]
-    if message.get("role") == "tool":
-        found += [message.get(name) for name in ("tool_call_id", "tool_use_id", "call_id", "id")]
-    return [one for one in found if isinstance(one, str)]
 
 
 def named_artifacts(events: Sequence[Event]) -> list[dict[str, Any]]:

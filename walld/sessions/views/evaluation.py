@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from walld.sessions.gate.call_history import Account, account_of
+from walld.sessions.gate.turn_history import History, history_of
 from walld.sessions.state.budget import last_budget
 from walld.sessions.state.errors import BadArgument
 from walld.sessions.state.events import Event
@@ -24,10 +24,10 @@ def evaluation(events: Sequence[Event], turn: str | None = None) -> dict[str, An
     turn: up to the last entry of that turn, with its tools alone; None: the leaf, and all of them.
     Raises BadArgument.
     """
-    account = account_of(events)
+    account = history_of(events)
     said = _said(events, account, turn)
     last = said[-1] if said else {}
-    answered = last.get("role") == "assistant"
+    answered = last.get("role") == "assistant" and "_wal_journal" not in last
     turns = list(account.turns.values()) if turn is None else [account.turns[turn]]
     tools = [tool_view(tool) for one in turns for tool in one.tools]
     return {
@@ -52,7 +52,7 @@ def evaluation(events: Sequence[Event], turn: str | None = None) -> dict[str, An
     }
 
 
-def _said(events: Sequence[Event], account: Account, turn: str | None) -> list[dict[str, Any]]:
+def _said(events: Sequence[Event], account: History, turn: str | None) -> list[dict[str, Any]]:
     if turn is None:
         return messages(events) or []
     if turn not in account.turns:

@@ -1,7 +1,7 @@
 """The conversation a path tells: its messages, as edits, undos and compactions left them.
 
-Owns: what each entry on a path does to the list. Refuses: which path (`path.py`), what a provider
-takes (the client's `provider.py`).
+Owns: what each entry on a path does to the list. Refuses: which path (`path.py`), what is said of
+calls (`call_results.py`), what a provider takes (the client's `provider.py`).
 
 Invariants: pure; events are never lost to a compaction, which changes only what is seen. An undo
 counts messages as they were seen at its place: one that takes a summary off takes what the summary
@@ -19,10 +19,12 @@ from typing import Any, Final, NamedTuple
 
 from walld_client.recovered.provider import FORMATS, in_format
 
+from walld.sessions.state.account import CallAccount, Calls, calls_of_events, results_in
 from walld.sessions.state.artifacts import whole_text
 from walld.sessions.state.errors import BadArgument
 from walld.sessions.state.events import Event, check_payload
 from walld.sessions.state.path import path_events
+from walld.sessions.views.call_results import journal_messages, with_results
 
 __all__ = ["Fate", "edit_target", "fates", "messages", "submitted_message"]
 
@@ -43,10 +45,13 @@ def messages(
         raise BadArgument("format", format, " | ".join(FORMATS))
     if not events:
         return None
-    conversation = _Conversation()
+    conversation, calls = _Conversation(), calls_of_events(events)
     for place, event in enumerate(path_events(events, branch)):
         conversation.take(place, event)
-    told = conversation.seen() if compacted else conversation.whole()
+    if calls.calls:
+        told = conversation.with_calls(calls, compacted=compacted)
+    else:
+        told = conversation.seen() if compacted else conversation.whole()
     return in_format(told, format)
 
 
@@ -132,6 +137,15 @@ class _Item:
         self.gone = ""
 
 
+class _Intent(NamedTuple):
+    """An intent on the path. tail: the message it stands behind, of what is seen; last: of all."""
+
+    place: int
+    id: str
+    tail: _Item | None
+    last: _Item | None
+
+
 class _Conversation:
     """The list while a path is walked. What is seen: `prefix`, then `items` from `kept_from`."""
 
@@ -145,6 +159,9 @@ class _Conversation:
         self.by_reply: dict[tuple[object, object], dict[str | None, _Item]] = {}
         """By turn; None: it does not say of which."""
         self.place_of: dict[str, int] = {}
+        self.intents: list[_Intent] = []
+        self.kept_place = 0
+        """Of the first entry that the last compaction kept."""
 
     def seen(self) -> list[dict[str, Any]]:
         return [item.message for item in (*self.prefix, *self.items[self.kept_from :])]
@@ -152,10 +169,50 @@ class _Conversation:
     def whole(self) -> list[dict[str, Any]]:
         return [item.message for item in self.items]
 
+    def with_calls(self, calls: Calls, *, compacted: bool) -> list[dict[str, Any]]:
+        """What is seen, or all, with the results of calls, and the calls that no message names.
+
+        Those go with the message before them. They are no entries: nothing counts them.
+        """
+        prefix = self.prefix if compacted else []
+        items = [*prefix, *self.items[self.kept_from if compacted else 0 :]]
+        standing = {id(item) for item in items}
+        by_intent = {
+            call.intent.id: call
+            for call in calls.calls
+            if call.intent is not None and not call.is_said
+        }
+        behind: dict[int, list[CallAccount]] = {}
+        for one in self.intents:
+            call = by_intent.get(one.id)
+            if call is None:
+                continue
+            tail = one.tail if compacted else one.last
+            if tail is not None and id(tail) not in standing:
+                is_kept = bool(prefix) and one.place >= self.kept_place and not tail.gone
+                if not is_kept:
+                    continue
+                tail = prefix[-1]
+            behind.setdefault(id(tail), []).append(call)
+        told = journal_messages(behind.get(id(None), ()), calls)
+        answers = (item.message for item in items if item.message.get("role") != "assistant")
+        shown = {id(held) for message in answers for _, held in results_in(message)}
+        for item in items:
+            told.append(with_results(item.message, calls, shown))
+            if (named := behind.get(id(item))) is not None:
+                told += journal_messages(named, calls)
+        return told
+
     def take(self, place: int, event: Event) -> None:
         """The next entry of the path."""
         self.place_of[event.id] = place
         kind, payload = event.type, event.payload
+        if kind == "tool_intent":
+            last = self.items[-1] if self.items else None
+            is_hidden = len(self.items) <= self.kept_from
+            tail = (self.prefix[-1] if self.prefix else None) if is_hidden else last
+            self.intents.append(_Intent(place, event.id, tail, last))
+            return
         if kind not in _SAID or check_payload(kind, payload) is not None:
             return
         if kind == "message":
@@ -231,6 +288,7 @@ class _Conversation:
                 self.by_id.clear()
                 self.by_message_id.clear()
                 _go(self.items, "replaced")
+                self.intents.clear()
                 self.prefix, self.items, self.kept_from = [], [], 0
             self.items += [self._item(place, message) for message in payload["messages"]]
             return
@@ -253,10 +311,12 @@ class _Conversation:
         payload = event.payload
         if "replacement" in payload:
             said, self.kept_from = payload["replacement"], len(self.items)
+            self.kept_place = place
         else:
             content = whole_text(payload, "summary")
             said = [{"role": "user", "content": content, "_compaction": event.id}]
             self.kept_from = self._place_in_items(payload["first_kept"])
+            self.kept_place = self.place_of.get(payload["first_kept"], place)
         added = [_Item(place, message) for message in said]
         self.prefix = [*self.prefix, *added] if payload.get("append") else added
         if "replacement" not in payload:

@@ -10,8 +10,8 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
-from walld.sessions.gate.call_history import account_of
 from walld.sessions.gate.pending import open_tools
+from walld.sessions.gate.turn_history import history_of
 from walld.sessions.state.budget import last_budget
 from walld.sessions.state.events import Event, check_payload
 from walld.sessions.state.labels import labels_of
@@ -24,7 +24,7 @@ __all__ = ["state_view"]
 
 def state_view(events: Sequence[Event]) -> dict[str, Any]:
     """Leaf, settings and model are of the path; the rest is of all events."""
-    account = account_of(events)
+    account = history_of(events)
     on_path = path_events(events)
     settings, model = _settings(on_path)
     failures: list[dict[str, Any]] = []
@@ -45,7 +45,7 @@ def state_view(events: Sequence[Event]) -> dict[str, Any]:
         "counts": {
             "events": len(events),
             "on_path": len(on_path),
-            "messages": len(messages(events) or ()),
+            "messages": sum("_wal_journal" not in one for one in messages(events) or ()),
             "turns": len(account.turns),
             "tools": len(account.tools),
             "open_tools": len(open_tools(account)),

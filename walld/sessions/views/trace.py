@@ -1,6 +1,6 @@
 """What a session did as spans: turns, their replies, their tool calls.
 
-Owns: the shape of spans. Refuses: gathering (`call_history.py`), any exporter's format.
+Owns: the shape of spans. Refuses: gathering (`turn_history.py`), any exporter's format.
 
 Invariants: the same events give the same spans; a span's id is that of the event it begins with.
 A clock that went back gives a span of no length, never a negative one.
@@ -11,7 +11,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final
 
-from walld.sessions.gate.call_history import ToolAccount, TurnAccount, account_of
+from walld.sessions.gate.turn_history import TurnHistory, history_of
+from walld.sessions.state.account import CallAccount
 from walld.sessions.state.events import Event
 
 __all__ = ["trace"]
@@ -22,7 +23,7 @@ _TURN_STATUS: Final = {"completed": "ok", "interrupted": "error"}
 
 def trace(events: Sequence[Event]) -> list[dict[str, Any]]:
     """Spans in order of their beginning. status: ok | error | unset (it has no end, or unknown)."""
-    account = account_of(events)
+    account = history_of(events)
     spans: list[dict[str, Any]] = []
     for turn in account.turns.values():
         spans.append(_turn_span(turn))
@@ -52,7 +53,7 @@ def _span(
     }
 
 
-def _turn_span(turn: TurnAccount) -> dict[str, Any]:
+def _turn_span(turn: TurnHistory) -> dict[str, Any]:
     state = turn.state
     status = _TURN_STATUS.get(state.state, "unset")
     end_ms = None if turn.ended is None else turn.ended.at_ms
@@ -68,10 +69,11 @@ def _turn_span(turn: TurnAccount) -> dict[str, Any]:
     return span
 
 
-def _tool_span(tool: ToolAccount, parent: str) -> dict[str, Any]:
+def _tool_span(tool: CallAccount, parent: str) -> dict[str, Any]:
     outcome = tool.outcome
     status = _TOOL_STATUS.get(outcome, "unset")
-    span = _span("tool", tool.state.tool, tool.intent, tool.ended_at_ms, status, parent)
+    end_ms = None if tool.finished is None else tool.finished.at_ms
+    span = _span("tool", tool.state.tool, tool.begun, end_ms, status, parent)
     span["attributes"] |= {
         "call_id": tool.call_id,
         "state": tool.state.state,
@@ -84,7 +86,7 @@ def _tool_span(tool: ToolAccount, parent: str) -> dict[str, Any]:
     return span
 
 
-def _reply_spans(events: Sequence[Event], turns: dict[str, TurnAccount]) -> list[dict[str, Any]]:
+def _reply_spans(events: Sequence[Event], turns: dict[str, TurnHistory]) -> list[dict[str, Any]]:
     """From assistant_started to the reply's last message, or the end of its turn.
 
     A stream id that two turns have is two replies. How one ended that has no message here, no event

@@ -1,7 +1,7 @@
 """Who said and did what, turn by turn.
 
 Owns: the shape of the transcript. Refuses: what a provider is sent (`messages.py`), gathering
-(`call_history.py`), drawing.
+(`turn_history.py`), drawing.
 """
 
 from __future__ import annotations
@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from walld.sessions.gate.call_history import Account, ToolAccount, TurnAccount, account_of
+from walld.sessions.gate.turn_history import History, TurnHistory, history_of
+from walld.sessions.state.account import CallAccount
 from walld.sessions.state.artifacts import whole_text
 from walld.sessions.state.events import Event, check_payload
 from walld.sessions.state.path import path, places
@@ -17,6 +18,7 @@ from walld.sessions.views.messages import Fate, fates, submitted_message
 
 __all__ = ["tool_view", "transcript", "turn_view"]
 
+_DECIDES: Final = ("tool_decision", "tool_approval")
 _CHANGES: Final = ("message_edit", "undo", "compaction")
 
 
@@ -27,7 +29,7 @@ def transcript(events: Sequence[Event]) -> list[dict[str, Any]]:
     One that does not stand as it was said has `gone` ("undone", "replaced") or `edited`, what it is
     now; what changed them is `changes` of a part of its own.
     """
-    account = account_of(events)
+    account = history_of(events)
     found = places(events)
     on_path = {events[place].id for place in path(found)}
     became = fates(events)
@@ -38,7 +40,7 @@ def transcript(events: Sequence[Event]) -> list[dict[str, Any]]:
     return [one for _, one in sorted(told, key=lambda one: one[0])]
 
 
-def turn_view(turn: TurnAccount, on_path: set[str], became: Mapping[str, Fate]) -> dict[str, Any]:
+def turn_view(turn: TurnHistory, on_path: set[str], became: Mapping[str, Fate]) -> dict[str, Any]:
     """A turn with its messages and tools."""
     state = turn.state
     view: dict[str, Any] = {
@@ -61,12 +63,12 @@ def turn_view(turn: TurnAccount, on_path: set[str], became: Mapping[str, Fate]) 
     return view
 
 
-def tool_view(tool: ToolAccount) -> dict[str, Any]:
+def tool_view(tool: CallAccount) -> dict[str, Any]:
     """A call with its outcome and how long it took."""
-    payload = tool.intent.payload
+    payload = tool.begun.payload
     view: dict[str, Any] = {
-        "id": tool.intent.id,
-        "seq": tool.intent.seq,
+        "id": tool.begun.id,
+        "seq": tool.begun.seq,
         "call_id": tool.call_id,
         "tool": tool.state.tool,
         "arguments": payload.get("arguments"),
@@ -74,15 +76,21 @@ def tool_view(tool: ToolAccount) -> dict[str, Any]:
         "resume_policy": tool.state.resume_policy,
         "state": tool.state.state,
         "outcome": tool.outcome,
-        "at_ms": tool.at_ms.copy(),
+        "at_ms": tool.at_ms,
         "duration_ms": tool.duration_ms,
-        "decisions": tool.decisions,
-        "observations": tool.observations,
+        "decisions": [
+            {"type": one.type, "at_ms": one.at_ms, **one.payload}
+            for one in tool.words
+            if one.type in _DECIDES
+        ],
+        "observations": [
+            whole_text(one.payload, "text") for one in tool.words if one.type == "observation"
+        ],
     }
-    if tool.result is not None:
-        view["result"] = tool.result.payload.get("result")
-        if tool.result.payload.get("files"):
-            view["files"] = tool.result.payload["files"]
+    if (finished := tool.finished) is not None:
+        view["result"] = finished.payload.get("result")
+        if finished.payload.get("files"):
+            view["files"] = finished.payload["files"]
     return view
 
 
@@ -146,7 +154,7 @@ def _changes(events: Sequence[Event], on_path: set[str]) -> list[tuple[int, dict
 
 
 def _loose(
-    account: Account, on_path: set[str], became: Mapping[str, Fate]
+    account: History, on_path: set[str], became: Mapping[str, Fate]
 ) -> list[tuple[int, dict[str, Any]]]:
     """Messages of no turn, those between the same two turns together."""
     starts = sorted(turn.submitted.seq for turn in account.turns.values())

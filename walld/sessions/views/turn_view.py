@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from walld.sessions.gate.call_history import account_of
+from walld.sessions.gate.turn_history import history_of
 from walld.sessions.state.events import Event
 from walld.sessions.state.journal import Journal
 from walld.sessions.state.turns import TurnState
@@ -20,7 +20,7 @@ def turn(
     events: Sequence[Event], turn_id: str | None = None, stream_id: str | None = None
 ) -> dict[str, Any] | None:
     """The turn of that id, or the first that the stream replies to; None where there is none."""
-    return turn_in(account_of(events).state.journal, turn_id, stream_id)
+    return turn_in(history_of(events).state.journal, turn_id, stream_id)
 
 
 def turn_in(

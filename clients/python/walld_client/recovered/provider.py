@@ -6,13 +6,16 @@ Owns: what is sent of each message, in each format. Refuses: which messages ther
 
 Read: text or blocks as content (`blocks.py`); calls as `tool_calls` (with name and arguments, or
 with a `function`) or as `tool_use` blocks; results within a call, as messages of role `tool`, or as
-`tool_result` blocks. Safe to send:
+`tool_result` blocks, which go before those within a call. A result that the daemon made, since
+nobody gave one, is within its call and has its word in `synthetic`. Safe to send:
 - a call goes with its result or not at all, right before it, and only where its name is known and
   its arguments are a JSON object (or empty); a result without its call does not go;
 - no two equal roles in a row (but one `tool` message a call, as openai has it): what would be is
   joined; no empty message; no key a provider does not know; other roles do not go;
 - no reasoning, but blocks of thinking with the provider's signature, and none of a recovered reply;
-- anthropic knows no system message: there it is a user's, in <system> tags;
+- text that stood behind a call which is sent is the next message's;
+- anthropic begins with the user; it knows no system message: there it is a user's, in <system>
+  tags;
 - content that still stands beside the session as an artifact (it is lost, or whoever asks reads it
   himself) is its preview and a note; so is what was attached to a user's message;
 - calls as `calls.py` makes them.
@@ -47,6 +50,8 @@ FORMATS: Final = ("plain", "openai", "anthropic")
 _SYSTEM: Final = frozenset(("system", "developer"))
 _THINKING: Final = frozenset(("thinking", "redacted_thinking"))
 _TOOL_BLOCKS: Final = frozenset(("tool_use", "tool_result"))
+_RESULTS: Final = frozenset(("done", "failed", "timeout", "cancelled"))
+_GOES_ON: Final = "(the conversation goes on)"
 
 
 def in_format(messages: list[dict[str, Any]], format: str) -> list[dict[str, Any]]:  # noqa: A002
@@ -102,6 +107,8 @@ def anthropic_messages(messages: Iterable[dict[str, Any]]) -> list[dict[str, Any
             role, blocks = "user", [text_block(f"<system>\n{said.text}\n</system>")]
         else:
             blocks = [anthropic_block(block) for block in said.blocks]
+        if not sent and role == "assistant":
+            sent.append({"role": "user", "content": [text_block(_GOES_ON)]})
         if sent and sent[-1]["role"] == role:
             sent[-1]["content"] += blocks
         else:
@@ -132,6 +139,7 @@ def _read(messages: Iterable[dict[str, Any]]) -> list[_Said]:
     """Each message by itself, the results with their calls."""
     said: list[_Said] = []
     open_calls: dict[str, ProviderCall] = {}
+    within: list[tuple[ProviderCall, object, bool]] = []
     taken: set[str] = set()
     for message in messages:
         role = message.get("role")
@@ -151,13 +159,40 @@ def _read(messages: Iterable[dict[str, Any]]) -> list[_Said]:
         if role == "assistant":
             if not message.get("_wal_recovered"):
                 one.thoughts = [block for block in blocks if _is_signed(block)]
-            one.calls = _calls(message, blocks, open_calls, taken)
+            one.calls = _calls(message, blocks, open_calls, within, taken)
         else:
             for block in blocks:
                 if block["type"] == "tool_result":
                     _answer(open_calls, block, block.get("content"))
-        said.append(one)
+        said += _cut(one, message.get("content"))
+    for call, result, is_failed in within:
+        if not call.answered:
+            _answered(call, result, is_failed)
     return said
+
+
+def _cut(said: _Said, content: object) -> list[_Said]:
+    """Text behind a call that is sent is the next message's: cut where a call says it stood."""
+    places = [call.at for call in said.calls if call.at is not None]
+    if not places or len(places) != len(said.calls) or places != sorted(places):
+        return [said]
+    if not isinstance(content, str):
+        return [said]
+    parts: list[_Said] = []
+    begun = 0
+    for call, at in zip(said.calls, places, strict=True):
+        if not parts or content[begun:at].strip():
+            parts.append(_Said(said.role))
+            parts[-1].blocks = list(blocks_of(content[begun:at]))
+        begun = max(begun, at)
+        parts[-1].calls.append(call)
+    if content[begun:].strip():
+        parts.append(_Said(said.role))
+        parts[-1].blocks = list(blocks_of(content[begun:]))
+    if not parts:
+        return [said]
+    parts[0].thoughts = said.thoughts
+    return parts
 
 
 def _is_signed(block: dict[str, Any]) -> bool:
@@ -170,9 +205,12 @@ def _calls(
     message: dict[str, Any],
     blocks: list[dict[str, Any]],
     open_calls: dict[str, ProviderCall],
+    within: list[tuple[ProviderCall, object, bool]],
     taken: set[str],
 ) -> list[ProviderCall]:
-    """The calls of a message that can be sent once they have a result."""
+    """The calls of a message that can be sent once they have a result. within: those the message
+    itself brings.
+    """
     listed = message.get("tool_calls")
     found = [one for one in listed if isinstance(one, dict)] if isinstance(listed, list) else []
     found += [block for block in blocks if block["type"] == "tool_use"]
@@ -190,10 +228,15 @@ def _calls(
             continue
         call = ProviderCall(sendable_id(given, len(taken), taken), name, arguments)
         calls.append(call)
-        if one.get("outcome") in ("done", "failed"):
-            _answered(call, one.get("result"), one["outcome"] == "failed")
-        else:
-            open_calls[given] = call
+        at = one.get("at")
+        call.at = at if isinstance(at, int) and at >= 0 else None
+        word = one.get("synthetic")
+        if "superseded_by" in one:
+            continue  # a later call of the same message tells
+        if one.get("outcome") in _RESULTS or isinstance(word, str):
+            is_failed = one.get("outcome") == "failed" or (word is not None and word != "ran")
+            within.append((call, one.get("result"), is_failed))
+        open_calls[given] = call
     return calls
 
 

@@ -6,7 +6,7 @@ Owns: the methods that are awaited. Refuses: what they do (`session_steps.py`, `
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Literal
 
 from walld_client.aio_steps import AsyncAsks, Awaited, awaited, run
 from walld_client.argument_checks import Beginning, Ident, Seconds, Sources
@@ -76,6 +76,7 @@ class Session(Awaited[SessionSteps]):
         stream_id: Ident | None = None,
         attachments: Sources = (),
         model: str | None = None,
+        calls: Literal["journal"] | None = None,
         timeout: Seconds = SUBMIT_SECONDS,  # noqa: ASYNC109
         **meta: Any,
     ) -> Turn:
@@ -83,6 +84,8 @@ class Session(Awaited[SessionSteps]):
 
         The same message_id and content give the first turn. retry_of: a new turn on the message of
         that turn. attachments: bytes or paths, kept beside the session, or dicts of your own.
+        calls: "journal" promises a `turn.intent` before each run of a tool: a call without one has
+        not started, and the gate need not ask.
         Raises NotDurable where that is not known within `timeout`.
         """
         made = submit(
@@ -93,6 +96,7 @@ class Session(Awaited[SessionSteps]):
             stream_id=stream_id,
             attachments=attachments,
             model=model,
+            calls=calls,
             timeout=timeout,
             meta=meta,
         )

@@ -29,6 +29,8 @@ from walld_client.steps import Steps, within
 __all__ = ["submit"]
 
 _SHOWN_CHARS_MAX = 200
+_JOURNAL = "journal"
+"""As `calls`: the program writes an intent before it runs a call."""
 
 
 @as_declared
@@ -41,10 +43,13 @@ def submit(
     stream_id: Ident | None,
     attachments: Sources,
     model: str | None,
+    calls: str | None,
     timeout: Seconds,
     meta: dict[str, Any],
 ) -> Steps[TurnSteps]:
     """The user's message, synced before this returns. Its turn, or the first one of that id."""
+    if calls not in (None, _JOURNAL):
+        raise ValueError(f"calls of submit: got {calls!r:.80}, limit {_JOURNAL!r} | None")
     began = time.monotonic()
     turn_id = new_entry_id()
     told = new_entry_id() if message_id is None else message_id
@@ -53,6 +58,8 @@ def submit(
         payload["stream_id"] = stream_id
     if model is not None:
         payload["model"] = model
+    if calls is not None:
+        payload["calls"] = calls
     if meta:
         payload["meta"] = meta
     steps = _submit(session, turn_id, payload, retry_of, message_id is None, attachments)

@@ -104,7 +104,7 @@ _KEPT = {
     "model_change": ("model",),
     "compaction": ("first_kept",),
     "leaf": ("target", "name"),
-    "turn_submitted": ("message_id", "attachments", "model", "retry_of", "stream_id"),
+    "turn_submitted": ("message_id", "attachments", "model", "retry_of", "stream_id", "calls"),
     "turn_assistant_started": ("stream_id",),
     "tool_intent": ("call_id", "tool"),
     "tool_decision": ("call_id", "verdict"),

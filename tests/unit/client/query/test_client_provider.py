@@ -287,14 +287,14 @@ def test_signed_thinking_goes_to_anthropic_alone() -> None:
         {"type": "thinking", "thinking": "unsigned"},
         {"type": "text", "text": "a"},
     ]
-    (sent,) = anthropic_messages([assistant(blocks)])
+    _, sent = anthropic_messages([assistant(blocks)])  # the user begins
     assert sent["content"] == [blocks[0], blocks[2]]
     assert openai_messages([assistant(blocks)]) == [{"role": "assistant", "content": "a"}]
 
 
 def test_a_failed_or_empty_result() -> None:
     told = [assistant("", CALL), result("", is_error=True)]
-    (block,) = anthropic_messages(told)[1]["content"]
+    (block,) = anthropic_messages(told)[-1]["content"]
     assert block == {"type": "tool_result", "tool_use_id": "c1", "content": '""', "is_error": True}
 
 
@@ -311,7 +311,7 @@ def test_content_beside_the_session_is_its_beginning_and_a_note(role: str) -> No
     told = [{"role": role, "content": {"_artifact": ARTIFACT}}]
     (sent,) = openai_messages(told)
     assert sent == {"role": role, "content": note}
-    (block,) = anthropic_messages(told)[0]["content"]
+    (block,) = anthropic_messages(told)[-1]["content"]
     assert note in block["text"]
 
 

@@ -93,6 +93,17 @@ def test_the_form_of_content_follows_from_it_alone(client: Coloured, ledger: Fak
     ]
 
 
+def test_a_turn_promises_a_journal_of_its_calls(client: Coloured, ledger: FakeLedger) -> None:
+    session = client.session("S")
+    session.submit("hello", calls="journal", mine=1)
+    payload = ledger.sessions["S"][-1]["payload"]
+    assert (payload["calls"], payload["meta"]) == ("journal", {"mine": 1})
+    session.submit("hello")
+    assert "calls" not in ledger.sessions["S"][-1]["payload"]
+    with pytest.raises(ValueError, match="calls of submit: got 'reply', limit 'journal'"):
+        session.submit("hello", calls="reply")
+
+
 def test_equal_messages_are_two_turns(client: Coloured, ledger: FakeLedger) -> None:
     session = client.session("S")
     one, two = session.submit("hello"), session.submit("hello")

@@ -1,0 +1,222 @@
+"""One account of each call: which words are of the same call, and what became of it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from session_log import Log
+
+from walld.sessions.state.account import CallAccount, calls_of_events
+from walld.sessions.state.events import Event
+from walld.sessions.views.audit import audit
+from walld.sessions.views.evaluation import evaluation
+from walld.sessions.views.messages import messages
+
+
+@pytest.fixture
+def log() -> Log:
+    """A session with a turn."""
+    log = Log()
+    log.submit("t1")
+    return log
+
+
+def say(log: Log, turn: str | None, *calls: dict[str, Any], **more: Any) -> None:
+    told = {"role": "assistant", "content": "", "tool_calls": list(calls)} | more
+    log.add("message", told, turn=turn)
+
+
+def call(call_id: str = "c1", name: str | None = "edit", **more: Any) -> dict[str, Any]:
+    return {"id": call_id, "name": name, "outcome": "unknown"} | more
+
+
+def outcomes(log: Log) -> list[str]:
+    return [one.outcome for one in calls_of_events(log.events).calls]
+
+
+def test_an_utterance_and_an_intent_are_one_call_if_they_fit(log: Log) -> None:
+    say(log, "t1", call(arguments='{"a": 1, "b": 2}'))
+    log.tool("t1", "c1", tool="edit", arguments={"b": 2, "a": 1})
+    (one,) = calls_of_events(log.events).calls
+    assert one.is_said
+    assert one.intent is not None
+    assert one.outcome == "pending"
+
+
+@pytest.mark.parametrize("intent", [{"tool": "look"}, {"tool": "edit", "arguments": {"k": True}}])
+def test_what_does_not_fit_is_a_call_of_its_own(log: Log, intent: dict[str, Any]) -> None:
+    say(log, "t1", call(arguments={"k": 1}))
+    log.tool("t1", "c1", **intent)
+    assert outcomes(log) == ["unknown", "pending"]
+
+
+def test_ids_that_are_given_anew_are_joined_in_order(log: Log) -> None:
+    for _ in range(2):
+        say(log, "t1", call(arguments={}))
+    log.tool("t1", "c1", "started", "finished", tool="edit", arguments={})
+    assert outcomes(log) == ["done", "unknown"]
+
+
+def test_what_follows_is_of_the_newest_intent(log: Log) -> None:
+    """Also where its call was said before another one, whose intent was first."""
+    say(log, "t1", call(arguments={"n": 1}))
+    say(log, "t1", call(arguments={"n": 2}))
+    log.tool("t1", "c1", "started", "finished", tool="edit", arguments={"n": 2})
+    log.tool("t1", "c1", "started", tool="edit", arguments={"n": 1})
+    assert outcomes(log) == ["unknown", "done"]
+
+
+@pytest.mark.parametrize("names", [{}, {"seq": 7}])
+def test_a_reply_that_is_said_anew_says_the_same_calls(log: Log, names: dict[str, int]) -> None:
+    """Also by a build that gives a seq, where one that gave none said it first."""
+    for more in ({}, names):
+        say(log, "t1", call() | more, call("c2"), _wal_stream="s1", _wal_seq=3)
+    assert outcomes(log) == ["unknown"] * 2
+
+
+def test_an_intent_names_where_the_model_said_it(log: Log) -> None:
+    say(log, "t1", call(seq=4), _wal_stream="s1", _wal_seq=1)
+    say(log, "t1", call(seq=9), _wal_stream="s1", _wal_seq=8)
+    log.tool("t1", "c1", tool="edit", said="s1:9")
+    assert outcomes(log) == ["unknown", "pending"]
+
+
+def test_a_turn_may_promise_a_journal_of_each_call() -> None:
+    log = Log()
+    log.submit("t1", calls="journal")
+    say(log, "t1", call())
+    assert outcomes(log) == ["pending"], "it never started"
+
+
+def test_a_tool_message_is_of_the_newest_call_without_one(log: Log) -> None:
+    say(log, "t1", call())
+    log.submit("t2")
+    say(log, "t2", call())
+    for _ in range(3):
+        told = {"role": "tool", "tool_call_id": "c1", "content": "r"}
+        log.add("message", told, turn="t2")
+    assert outcomes(log) == ["done", "done"]
+
+
+def test_a_result_stands_once_in_plain(log: Log) -> None:
+    """In the application's own message where that is in the list, else within its call."""
+    say(log, "t1", call())
+    log.add("message", {"role": "tool", "tool_call_id": "c1", "content": "r"}, turn="t1")
+    _, said, told = messages(log.events) or []
+    assert "result" not in said["tool_calls"][0]
+    assert said["tool_calls"][0]["outcome"] == "done"
+    assert told["content"] == "r"
+    log.add("undo", {"n": 1})
+    _, said = messages(log.events) or []
+    assert said["tool_calls"][0]["result"] == "r"
+
+
+def retried(log: Log, number: int) -> str:
+    log.add("turn_interrupted", {"reason": "x"}, turn=f"t{number}")
+    turn = f"t{number + 1}"
+    log.add("turn_submitted", {"content": "hello", "retry_of": f"t{number}"}, turn=turn)
+    return turn
+
+
+def test_a_later_call_of_the_message_takes_the_place_of_an_open_one(log: Log) -> None:
+    log.tool("t1", "c1", "started", arguments={"a": 1})
+    turn = retried(log, 1)
+    log.tool(turn, "k9", arguments={"a": 1})
+    first, _ = calls_of_events(log.events).calls
+    assert first.superseded_by is None, "an intent alone closes none that may have run"
+    log.add("tool_started", {"call_id": "k9"}, turn=turn)
+    first, second = calls_of_events(log.events).calls
+    assert first.superseded_by is second
+    log.submit("t9")
+    log.tool("t9", "c1", "started", "finished", arguments={"a": 1})
+    *_, second, _ = calls_of_events(log.events).calls
+    assert second.superseded_by is None, "an equal call of another message is another wish"
+
+
+@pytest.mark.parametrize("words", [("approval:denied",), ()])
+def test_a_call_that_was_denied_takes_no_place(log: Log, words: tuple[str, ...]) -> None:
+    log.tool("t1", "c1", tool="edit")
+    log.tool(retried(log, 1), "k9", *words, tool="edit")
+    first, second = calls_of_events(log.events).calls
+    assert (first.superseded_by is second) is (not words)
+
+
+@pytest.mark.parametrize("name", [{"key": "k"}, {"supersedes": "c1"}])
+def test_a_key_or_a_name_takes_the_place(log: Log, name: dict[str, str]) -> None:
+    log.tool("t1", "c1", "started", arguments={"a": 1}, key="k")
+    log.tool(retried(log, 1), "k9", "started", arguments={"a": 2}, **name)
+    first, second = calls_of_events(log.events).calls
+    assert first.superseded_by is second
+
+
+def journalled(events: int) -> list[Event]:
+    """Intents and utterances of one id that do not fit, edits, and retries that repeat a call."""
+    log = Log()
+    log.submit("t1")
+    for number in range(events):
+        say(log, "t1", call(arguments={"said": number}))
+        log.stand("tool_intent", log_intent(number), turn="t1")
+        item = call(name="none", arguments={"edit": number})
+        told = {"role": "assistant", "content": "", "tool_calls": [item]}
+        log.add("message_edit", {"target": "m-t1", "message": told})
+    for number in range(events):
+        turn = retried(log, number + 1)
+        log.tool(turn, "c1", "started", arguments={"same": 1})
+    return log.events
+
+
+def log_intent(number: int) -> dict[str, Any]:
+    risk = {"side_effect": "read", "resume_policy": "never-rerun"}
+    return {"call_id": "c1", "tool": "edit", "arguments": {"journal": number}} | risk
+
+
+def test_an_event_costs_no_more_where_many_calls_have_its_id(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    compared = 0
+    fits = CallAccount._fits
+
+    def counted(self: CallAccount, name: object, arguments: object) -> bool:
+        nonlocal compared
+        compared += 1
+        return fits(self, name, arguments)
+
+    monkeypatch.setattr(CallAccount, "_fits", counted)
+    counts = []
+    for events in (200, 400, 800):
+        log, compared = journalled(events), 0
+        found = calls_of_events(log)
+        assert len(found.calls) == 4 * events, "each is a call of its own"
+        assert sum(one.superseded_by is not None for one in found.calls) == events - 1
+        counts.append(compared)
+    assert counts[2] - counts[1] <= 2.2 * (counts[1] - counts[0]), counts
+
+
+def unanswered(log: Log) -> list[tuple[str, str]]:
+    facts = audit(log.events)
+    listed = [one for turn in facts["turns"] for one in turn["unanswered"]]
+    return [(one["call_id"], one["outcome"]) for one in [*listed, *facts["unanswered"]]]
+
+
+def test_an_audit_names_each_call_that_nobody_answered(log: Log) -> None:
+    say(log, "t1", call("c1"), call("c2"))
+    say(log, "t1", call("c1"), call("c3"))
+    assert unanswered(log) == [(name, "unknown") for name in ("c1", "c2", "c1", "c3")]
+    turn = retried(log, 1)
+    for name in ("c2", "c3"):
+        log.add("message", {"role": "tool", "tool_call_id": name, "content": "r"}, turn=turn)
+    assert unanswered(log) == [("c1", "unknown")] * 2, "a later turn told of the others"
+
+
+def test_an_audit_leaves_out_what_a_retry_took_the_place_of(log: Log) -> None:
+    log.tool("t1", "c1", "started")
+    log.tool(retried(log, 1), "k9", "started")
+    assert unanswered(log) == [("k9", "unknown")]
+
+
+def test_a_call_that_nobody_answered_is_no_answer_of_a_sample(log: Log) -> None:
+    log.tool("t1", "c1", "started")
+    sample = evaluation(log.events)
+    assert sample["output"] is None
+    assert sample["input"][-1]["tool_calls"][0]["synthetic"] == "running"

@@ -1,0 +1,128 @@
+"""The history of every turn, gathered from all events once, with the account of its calls.
+
+Owns: `TurnHistory`, `History` and how they are gathered. Refuses: calls (`state/account.py`),
+transitions (`turns.py`, `tools.py`), shapes of views (each has its own module).
+
+Invariants: pure, linear, over all events by seq: turns and calls happened, whatever branch is
+looked at. Events that could not be appended today (damage, an edited file) are listed as
+malformed; a turn whose submission is lost is a turn without a message. A call whose id was given
+again was closed before, though what closed it may be lost. What the fold of a journal took of a
+call is told, also where it is malformed: a call that ran has run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from walld.sessions.state.account import CallAccount, Calls
+from walld.sessions.state.events import Event, Problem
+from walld.sessions.state.session_state import SessionState
+from walld.sessions.state.tools import TOOL_TYPES, named_call
+from walld.sessions.state.turns import TURN_STATES, TurnState
+
+__all__ = ["History", "TurnHistory", "calls_of", "history_of", "named_as"]
+
+
+class TurnHistory:
+    """One turn. submitted: or, where that is malformed, the first that is known of it.
+
+    said: its submission and messages, in order.
+    """
+
+    __slots__ = ("ended", "said", "state", "submitted", "tools")
+
+    def __init__(self, submitted: Event, state: TurnState, tools: list[CallAccount]) -> None:
+        self.submitted = submitted
+        self.state = state
+        self.said: list[Event] = []
+        self.tools = tools
+        self.ended: Event | None = None
+
+    @property
+    def duration_ms(self) -> int | None:
+        """From the submission to the end; None without one."""
+        if self.ended is None:
+            return None
+        return max(self.ended.at_ms - self.submitted.at_ms, 0)
+
+
+class History:
+    """All of it. loose: messages of no turn. malformed: events and why each could not come.
+
+    calls: all of them. tools: those with an intent, or a start, also those of a turn that no line
+    that is left tells of.
+    """
+
+    def __init__(self) -> None:
+        self.turns: dict[str, TurnHistory] = {}
+        self.calls = Calls()
+        self.tools: list[CallAccount] = []
+        self.loose: list[Event] = []
+        self.malformed: list[tuple[Event, Problem]] = []
+        self.state = SessionState()
+        self._tools_of: dict[str, list[CallAccount]] = {}
+
+    def take(self, event: Event) -> None:
+        """The next event."""
+        problem = self.state.check(event)
+        if problem is not None:
+            self.malformed.append((event, problem))
+        self.state.apply(event)
+        self.calls.take(event)
+        turn_id = event.turn or ""
+        if turn_id not in self.turns and (turn := self.state.journal.turn(turn_id)) is not None:
+            tools = self._tools_of.setdefault(turn_id, [])
+            self.turns[turn_id] = TurnHistory(event, turn, tools)
+        if event.type in TOOL_TYPES:
+            self._tool(event)
+        elif problem is not None:
+            return
+        elif event.type == "message":
+            told = self.turns.get(turn_id)
+            (self.loose if told is None else told.said).append(event)
+        elif event.type in TURN_STATES:
+            self._turn(event)
+
+    def _turn(self, event: Event) -> None:
+        assert event.turn is not None, "check() wants one"
+        turn = self.turns[event.turn]
+        if event.type == "turn_submitted":
+            turn.said.append(event)
+        if turn.state.terminal_seq == event.seq:
+            turn.ended = event
+
+    def _tool(self, event: Event) -> None:
+        key = named_call(event)
+        call = None if key is None else self.calls.newest(*key)
+        if key is not None and call is not None and call.intent is event:
+            self.tools.append(call)
+            self._tools_of.setdefault(key[0], []).append(call)
+
+
+def history_of(events: Sequence[Event]) -> History:
+    """What all events tell of turns and calls."""
+    history = History()
+    for event in events:
+        history.take(event)
+    history.calls.end()
+    return history
+
+
+def named_as(call: CallAccount) -> dict[str, Any]:
+    """The call as `forked` and `imported` name it."""
+    effect, policy = call.risk
+    named = {"turn": call.turn, "call_id": call.call_id, "tool": call.state.tool}
+    return named | {"side_effect": effect, "resume_policy": policy}
+
+
+def calls_of(events: Sequence[Event]) -> dict[str, str]:
+    """Id of each event that changed a call -> id of the intent, or start, that it began by."""
+    calls, found = Calls(), {}
+    for event in events:
+        calls.take(event)
+        key = named_call(event)
+        call = None if key is None else calls.newest(*key)
+        if call is not None and event.seq in call.seqs.values():
+            found[event.id] = call.begun.id
+    return found

@@ -1,0 +1,668 @@
+"""One account of each tool call, whoever spoke of it.
+
+Owns: which words are about the same call, what became of it, what it gave. Refuses: what a message
+is and where it stands (`views/messages.py`), whether a call may run again (`gate/`), which words
+of a journal may come (`tools.py`).
+
+A call is said by the model (an item of `tool_calls`, a `tool_use` block) and journalled by its
+program (`tool_intent` and what follows). One of the two suffices. Two speakers mean the same call
+by the first rule that holds:
+
+1. Both name the same stream and seq of the call's first event.
+2. In order, if it fits: an intent joins the oldest call of its turn and id that was said, that no
+   intent has and that has no result, with the same tool and arguments that are equal as JSON; what
+   the model says joins the oldest journalled call by the same test. What does not fit is another
+   call: models and providers give `call_1` anew in each step.
+3. Other words of the journal go to the call of the newest intent of their turn and id; where there
+   is none, to the newest that was said.
+4. A `tool` message or a `tool_result` block goes to the newest call of its id without a result,
+   first of the same turn, then of any.
+
+Invariants: pure, over all events by seq: what a call gave is known on every branch. A call that was
+only said is unknown, since nothing says that it did not start, unless its program promised to
+journal each call. A malformed word says nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, Final
+
+from walld.sessions.state.artifacts import whole_text
+from walld.sessions.state.events import (
+    CAME_FROM,
+    RESUME_POLICIES,
+    SIDE_EFFECTS,
+    UNKNOWN,
+    Event,
+    check_payload,
+)
+from walld.sessions.state.superseding import OPEN, json_key, supersede
+from walld.sessions.state.tools import TOOL_TYPES, ToolState, take_tool, tool_state_of
+
+__all__ = ["UNDECLARED", "CallAccount", "Calls", "calls_in", "calls_of_events", "results_in"]
+
+_RESULTS: Final = frozenset(("done", "failed", "timeout", "cancelled"))
+_LISTS: Final = ("messages", "replacement")
+_DECIDES: Final = frozenset(("tool_decision", "tool_approval"))
+_GOES_ON: Final = frozenset(("asked", "approved", "started"))
+_WORDS: Final = {"finished": "done", "failed": "failed"}
+_SETTLED: Final = {"ran": "done", "did_not_run": "not_run"}
+UNDECLARED: Final = "undeclared"
+"""Side effect and policy of a call that was only said, where no word says more."""
+_COMPARED_MAX: Final = 64
+"""Calls of one id that an utterance, an intent or an edit is compared with."""
+
+
+class CallAccount:
+    """One call. intent: its journal's entry, or, where that is lost, its start; None where it was
+    only said. said_in: the entry that said it first. state: how far its journal tells that it got.
+
+    is_said: a message names it. word: how its result was called. words: what its journal says of
+    it, in order. again_seq: where its id was intended again, 0 where it was not. mixed: lines
+    behind its intent are lost, and what is said behind those may be of another call of its id.
+    """
+
+    __slots__ = (
+        "again_seq",
+        "answered_seq",
+        "arguments",
+        "call_id",
+        "given",
+        "intent",
+        "is_cut",
+        "is_promised",
+        "is_said",
+        "is_served",
+        "key",
+        "message",
+        "mixed",
+        "name",
+        "said_in",
+        "settled",
+        "state",
+        "superseded_by",
+        "supersedes",
+        "turn",
+        "word",
+        "words",
+    )
+
+    def __init__(self, turn: str | None, call_id: str, begun: Event, state: ToolState) -> None:
+        self.turn = turn
+        self.call_id = call_id
+        self.state = state
+        self.name: str | None = None
+        self.arguments: object = None
+        self.said_in = begun
+        self.is_said = False
+        self.intent: Event | None = None
+        self.words: list[Event] = []
+        self.is_promised = False
+        """Its turn promised an intent before each run."""
+        self.is_cut = False
+        """What said it ended within its arguments: nobody can have run it."""
+        self.is_served = False
+        """The provider ran it itself."""
+        self.word: str | None = None
+        self.message: Mapping[str, Any] | None = None
+        """The application's own words for what it gave: a `tool` message, or a block of one."""
+        self.answered_seq = 0
+        """Of the entry with those."""
+        self.given: dict[str, object] = {}
+        """Speaker -> what it says the call gave."""
+        self.settled: Event | None = None
+        """The last that somebody said of it in so many words."""
+        self.again_seq = 0
+        self.mixed = False
+        self.key: object = None
+        self.supersedes: object = None
+        self.superseded_by: CallAccount | None = None
+
+    @property
+    def begun(self) -> Event:
+        """The first that is known of it: its intent before what said it."""
+        return self.said_in if self.intent is None else self.intent
+
+    @property
+    def seqs(self) -> dict[str, int]:
+        """State -> seq of the newest word of its journal that led there."""
+        return self.state.seqs
+
+    @property
+    def has_result(self) -> bool:
+        """A speaker said what it gave, and did not only observe it."""
+        return self.word is not None
+
+    @property
+    def outcome(self) -> str:
+        """The first that holds: what somebody settled; a result's word; denied, and it never
+        started; observed; started, or what closed it is lost: unknown; intended, or cut within its
+        arguments: pending; only said: unknown.
+        """
+        if self.settled is not None and (said := _SETTLED.get(self.settled.payload["word"])):
+            return said
+        if self.word is not None:
+            return self.word
+        seqs = self.state.seqs
+        if "started" not in seqs and self.is_denied:
+            return "denied"
+        if "observed" in seqs:
+            return "done"
+        if "started" in seqs or self.again_seq:
+            return "unknown"
+        is_known = self.intent is not None or self.is_promised or self.is_cut
+        return "pending" if is_known else "unknown"
+
+    @property
+    def is_denied(self) -> bool:
+        """The newest of what was decided, asked and approved is a no."""
+        seqs = self.state.seqs
+        return seqs.get("denied", 0) > max(seqs.get("approved", 0), seqs.get("asked", 0))
+
+    @property
+    def is_undecided(self) -> bool:
+        """The last word of a policy is none that is known: it may be a no."""
+        decided = [one for one in self.words if one.type in _DECIDES]
+        return bool(decided) and tool_state_of(decided[-1].type, decided[-1].payload) is None
+
+    @property
+    def closed(self) -> bool:
+        """Somebody said what became of it, or its id was given again, which nobody does before."""
+        return self.again_seq > 0 or self.outcome not in OPEN
+
+    @property
+    def risk(self) -> tuple[str, str]:
+        """Side effect and resume policy of what may have run as it."""
+        if self.mixed:
+            return UNKNOWN, UNKNOWN
+        return self.state.side_effect, self.state.resume_policy
+
+    @property
+    def at_ms(self) -> dict[str, int]:
+        """State -> when its journal last told of it."""
+        told = ((tool_state_of(one.type, one.payload), one.at_ms) for one in self.words)
+        return {state: at_ms for state, at_ms in told if state is not None}
+
+    @property
+    def finished(self) -> Event | None:
+        """The journal's last entry with its result."""
+        found = (one for one in reversed(self.words) if one.type == "tool_finished")
+        return next(found, None)
+
+    @property
+    def duration_ms(self) -> int | None:
+        """From its start, or intent, to its result; None without one."""
+        if (finished := self.finished) is None:
+            return None
+        return max(finished.at_ms - self.at_ms.get("started", self.begun.at_ms), 0)
+
+    def result(self) -> tuple[bool, object]:
+        """Whether somebody said what it gave, and the words that go before the others."""
+        for speaker in ("message", "observation", "journal", "said", "settled"):
+            if speaker in self.given:
+                return True, self.given[speaker]
+        return False, None
+
+    def denied_by(self) -> tuple[str, object]:
+        """Who denied it, and why."""
+        said = [one for one in self.words if tool_state_of(one.type, one.payload) == "denied"]
+        if self.settled is not None and self.settled.payload["word"] == "denied":
+            said.append(self.settled)
+        if not said:
+            return "A policy", None
+        who = "A policy" if said[-1].type == "tool_decision" else "The user"
+        return who, said[-1].payload.get("reason") or said[-1].payload.get("note")
+
+    def _fits(self, name: object, arguments: object) -> bool:
+        if self.name and isinstance(name, str) and name and self.name != name:
+            return False
+        own = self.arguments
+        if own is None or arguments is None or own is arguments:
+            return True
+        return json_key(own) == json_key(arguments)
+
+
+class _OfName:
+    """The calls of one turn and id. intended: that of the newest intent.
+
+    said: those without an intent and a result; journalled: those that nobody said; some of either
+    may have found each other. answerable: those before the newest, the last of them last; some have
+    a message of their result.
+    """
+
+    __slots__ = ("answerable", "intended", "journalled", "newest", "said")
+
+    def __init__(self) -> None:
+        self.newest: CallAccount | None = None
+        self.intended: CallAccount | None = None
+        self.said: list[CallAccount] | None = None
+        self.journalled: list[CallAccount] | None = None
+        self.answerable: list[CallAccount] | None = None
+
+
+class Calls:
+    """All of a session's. turns: turn id -> the one that it retries, None for the first.
+
+    ended: turns that have. of_item: id() of an item of a message -> its call; the events that hold
+    the items must be kept as long.
+
+    What an event costs does not grow with the calls before it: an utterance and an intent are
+    compared with so many that wait, the oldest, and are else a call of their own.
+    """
+
+    def __init__(self) -> None:
+        self.calls: list[CallAccount] = []
+        self.turns: dict[str, str | None] = {}
+        self.ended: set[str] = set()
+        self.of_item: dict[int, CallAccount] = {}
+        self._promises: set[str] = set()
+        self._of_name: dict[tuple[str | None, str], _OfName] = {}
+        self._answerable: dict[str, list[CallAccount]] | None = None
+        """Call id -> as of a name, of any turn; made when the first result asks for one."""
+        self._of_id: dict[str, list[CallAccount]] | None = None
+        """Call id -> all of any turn; made at the first edit that asks for one."""
+        self._exact: dict[tuple[object, ...], CallAccount] = {}
+        """By turn, id, and the place in a stream where the model said it."""
+        self._last_seq = 0
+        self._hole = 0
+        """Behind the newest place where lines are lost."""
+
+    def take(self, event: Event) -> None:
+        """The next event."""
+        if event.seq != self._last_seq + 1:
+            self._hole = event.seq
+        self._last_seq = event.seq
+        take = _TAKES.get(event.type)
+        if take is not None:
+            take(self, event)
+
+    def _came_from(self, event: Event) -> None:
+        """Elsewhere: what it says of the lines there."""
+        payload = event.payload
+        if check_payload(event.type, payload) is not None:
+            return
+        if event.type == "imported" and payload.get("missing"):
+            self._hole = event.seq
+        mixed = frozenset(payload.get("mixed", ()))
+        for call in self.calls if mixed else ():
+            call.mixed |= call.begun.id in mixed
+
+    def _submitted(self, event: Event) -> None:
+        if event.turn is not None and event.turn not in self.turns:
+            retried = event.payload.get("retry_of")
+            self.turns[event.turn] = retried if isinstance(retried, str) else None
+            if event.payload.get("calls") == "journal":
+                self._promises.add(event.turn)
+
+    def _ended(self, event: Event) -> None:
+        self.ended.add(event.turn or "")
+
+    def newest(self, turn: str, call_id: str) -> CallAccount | None:
+        """The call of the newest intent of that turn and id, or start where that is lost."""
+        known = self._of_name.get((turn, call_id))
+        return None if known is None else known.intended
+
+    def end(self) -> None:
+        """There are no more: which calls later ones of the same message took the place of."""
+        if any(self.turns.values()):
+            supersede(self.calls, self.turns)
+
+    # --- what the model said ----------------------------------------------------------------------
+
+    def _message(self, event: Event) -> None:
+        payload = event.payload
+        if not _speaks_of_calls(payload) or check_payload(event.type, payload) is not None:
+            return
+        turn = event.turn or _turn_of(payload)
+        if payload["role"] == "assistant":
+            self._say_all(turn, payload, event, is_new=True)
+        for call_id, held in results_in(payload):
+            call = self._answerable_call(turn, call_id)
+            if call is not None:
+                _give(call, "message", held)
+                call.message, call.answered_seq = held, event.seq
+        for one in _dicts(payload.get("tool_results")):
+            call = self._answerable_call(turn, str(one.get("id")))
+            if call is not None and not call.has_result and one.get("outcome") in _RESULTS:
+                call.given["said"], call.word = one.get("result"), one["outcome"]
+
+    def _edited(self, event: Event) -> None:
+        """An edit says the calls that its new form has; those happened already, where they did."""
+        payload = event.payload
+        if check_payload(event.type, payload) is not None:
+            return
+        listed = [one for name in _LISTS for one in payload.get(name, ())]
+        if "message" in payload:
+            listed.append(payload["message"])
+        for message in listed:
+            if not _speaks_of_calls(message):
+                continue
+            turn = event.turn or _turn_of(message)
+            if message.get("role") == "assistant":
+                self._say_all(turn, message, event, is_new=False)
+            for call_id, held in results_in(message):
+                if (call := self._answerable_call(turn, call_id)) is not None:
+                    _give(call, "said", held)
+
+    def _say_all(
+        self, turn: str | None, message: Mapping[str, Any], event: Event, *, is_new: bool
+    ) -> None:
+        stream, step = message.get("_wal_stream"), message.get("_wal_seq")
+        for place, one in enumerate(calls_in(message)):
+            exact: list[tuple[object, ...]] = []
+            if isinstance(stream, str):
+                # Said anew by a build that gives no seq: the same place of the same step.
+                if isinstance(one.get("seq"), int):
+                    exact.append((turn, one["id"], stream, one["seq"]))
+                if isinstance(step, int):
+                    exact.append((turn, one["id"], stream, step, place))
+            call = self._say(turn, one, exact, event, is_new=is_new)
+            call.is_cut = message.get("_partial") is True and _is_cut(one)
+            call.is_served |= one.get("server") is True
+            self.of_item[id(one)] = call
+
+    def _say(
+        self,
+        turn: str | None,
+        one: Mapping[str, Any],
+        exact: Sequence[tuple[object, ...]],
+        event: Event,
+        *,
+        is_new: bool,
+    ) -> CallAccount:
+        call_id, (name, arguments) = one["id"], _named(one)
+        known = self._known(turn, call_id)
+        call = None
+        for told in exact:
+            call = call or self._exact.get(told)
+        if call is None and known.journalled:
+            call = _take_fitting(known.journalled, name, arguments)
+        if call is None and not is_new:
+            if self._of_id is None:
+                self._of_id = _by_id(self.calls)
+            newest = reversed(self._of_id.get(call_id, ())[-_COMPARED_MAX:])
+            call = next((there for there in newest if there._fits(name, arguments)), None)
+        if call is None:
+            call = self._new(turn, call_id, known, event, _said_state(name, one))
+        if not call.is_said:
+            call.is_said = True
+            if call.intent is None:
+                known.said = known.said or []
+                known.said.append(call)
+        for told in exact:
+            self._exact[told] = call
+        if isinstance(name, str) and name:
+            call.name = call.name or name
+        if call.arguments is None:
+            call.arguments = arguments
+        call.key = call.key or one.get("key")
+        if one.get("outcome") in _RESULTS and "said" not in call.given:
+            call.given["said"] = one.get("result")
+            call.word = call.word or one["outcome"]
+        return call
+
+    def _answerable_call(self, turn: str | None, call_id: str) -> CallAccount | None:
+        """The newest of that id without a message of its result, of that turn before any other."""
+        known = self._of_name.get((turn, call_id))
+        if known is not None and known.newest is not None:
+            if "message" not in known.newest.given:
+                return known.newest
+            if (call := _last_unanswered(known.answerable)) is not None:
+                return call
+        if self._answerable is None:
+            self._answerable = _by_id(self.calls)
+        return _last_unanswered(self._answerable.get(call_id))
+
+    # --- what its program did ---------------------------------------------------------------------
+
+    def _journalled(self, event: Event) -> None:
+        kind, payload, turn = event.type, event.payload, event.turn
+        if check_payload(kind, payload) is not None:
+            return
+        call_id = payload.get("call_id")
+        if call_id is None and kind == "observation":
+            turn, call_id = payload.get("of_turn"), payload.get("of_call")
+        if call_id is None or not turn:
+            return
+        known = self._of_name.get((turn, call_id))
+        call = None if known is None else known.intended or known.newest
+        if kind == "tool_started" and (call is None or not call.state.may_start):
+            call = self._lose_intent(turn, call_id, event)
+        if call is None:
+            return
+        state = call.state
+        take_tool(state, kind, event.seq, payload)
+        stage = tool_state_of(kind, payload)
+        if stage is not None and state.seqs.get(stage) != event.seq:
+            return  # it goes back
+        call.words.append(event)
+        call.mixed |= stage in _GOES_ON and call.begun.seq < self._hole
+        if kind == "tool_finished":
+            if call.word is None:
+                told = payload.get("outcome")
+                call.word = told if told in _RESULTS else _WORDS[str(stage)]
+            call.given["journal"] = payload.get("result")
+        elif kind == "observation":
+            call.given["observation"] = whole_text(payload, "text") or ""
+
+    def _lose_intent(self, turn: str, call_id: str, event: Event) -> CallAccount:
+        """A start without an intent: another call ran, and that is no safer for it."""
+        known, lost = (
+            self._known(turn, call_id),
+            ToolState("started", UNKNOWN, UNKNOWN, UNKNOWN, {}),
+        )
+        call = known.newest
+        if call is None or call.intent is not None or call.has_result:
+            call = self._new(turn, call_id, known, event, lost)
+        self._begin(call, known, event, lost)
+        return call
+
+    @staticmethod
+    def _begin(call: CallAccount, known: _OfName, event: Event, state: ToolState) -> None:
+        if known.intended is not None:
+            known.intended.again_seq = event.seq
+        call.intent, call.state = event, state
+        known.intended = call
+
+    def _intend(self, event: Event) -> None:
+        payload, turn = event.payload, event.turn
+        if turn is None or check_payload(event.type, payload) is not None:
+            return
+        call_id: str = payload["call_id"]
+        name, arguments, said = payload["tool"], payload.get("arguments"), payload.get("said")
+        exact: tuple[object, ...] | None = None
+        if isinstance(said, str) and ":" in said:
+            stream, _, seq = said.rpartition(":")
+            exact = (turn, call_id, stream, int(seq)) if seq.isdecimal() else None
+        known = self._known(turn, call_id)
+        call = None if exact is None else self._exact.get(exact)
+        if call is None or call.intent is not None:
+            call = _take_fitting(known.said, name, arguments) if known.said else None
+        names = (name, payload["side_effect"], payload["resume_policy"])
+        state = ToolState("intended", *names, {"intended": event.seq})
+        if call is None:
+            call = self._new(turn, call_id, known, event, state)
+            known.journalled = known.journalled or []
+            known.journalled.append(call)
+        if exact is not None:
+            self._exact.setdefault(exact, call)
+        self._begin(call, known, event, state)
+        call.words.append(event)
+        call.name = name
+        if arguments is not None:
+            call.arguments = arguments
+        call.key, call.supersedes = payload.get("key"), payload.get("supersedes")
+
+    def _settled(self, event: Event) -> None:
+        """What somebody said of a call behind its turn's end."""
+        payload = event.payload
+        named, word = payload.get("of"), payload.get("word")
+        if not isinstance(named, dict) or not isinstance(named.get("call_id"), str):
+            return
+        known = self._of_name.get((named.get("turn"), named["call_id"]))
+        call = None if known is None else known.intended or known.newest
+        if call is None or word not in ("ran", "did_not_run", "granted", "denied"):
+            return
+        call.settled = event
+        if word == "granted":
+            call.seqs["approved"] = event.seq
+        elif word == "denied":
+            call.seqs["denied"] = event.seq
+        elif payload.get("result") is not None:
+            call.given["settled"] = payload["result"]
+
+    def _known(self, turn: str | None, call_id: str) -> _OfName:
+        known = self._of_name.get((turn, call_id))
+        if known is None:
+            known = self._of_name[turn, call_id] = _OfName()
+        return known
+
+    def _new(
+        self, turn: str | None, call_id: str, known: _OfName, begun: Event, state: ToolState
+    ) -> CallAccount:
+        if known.newest is not None:
+            known.answerable = known.answerable or []
+            known.answerable.append(known.newest)
+        call = known.newest = CallAccount(turn, call_id, begun, state)
+        call.is_promised = turn in self._promises
+        self.calls.append(call)
+        for found in (self._answerable, self._of_id):
+            if found is not None:
+                found.setdefault(call_id, []).append(call)
+        return call
+
+
+_TAKES: Final[dict[str, Callable[[Calls, Event], None]]] = {
+    **dict.fromkeys(CAME_FROM, Calls._came_from),
+    **dict.fromkeys(TOOL_TYPES, Calls._journalled),
+    "tool_intent": Calls._intend,
+    "tool_settled": Calls._settled,
+    "message": Calls._message,
+    "message_edit": Calls._edited,
+    "compaction": Calls._edited,
+    "turn_submitted": Calls._submitted,
+    "turn_completed": Calls._ended,
+    "turn_interrupted": Calls._ended,
+}
+
+
+def calls_of_events(events: Sequence[Event]) -> Calls:
+    """The calls of a session, of all its events."""
+    found = Calls()
+    for event in events:
+        found.take(event)
+    found.end()
+    return found
+
+
+def calls_in(message: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """The calls that a message says: items of `tool_calls`, `tool_use` blocks; each has an id."""
+    found, content = message.get("tool_calls"), message.get("content")
+    if not isinstance(found, list):
+        found = []
+    if isinstance(content, list):
+        found = found + [one for one in content if _is_block(one, "tool_use")]
+    return [one for one in found if isinstance(one, dict) and isinstance(one.get("id"), str)]
+
+
+def results_in(message: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    """Call ids with what holds their results: a `tool` message itself, or blocks, also of tools
+    that the provider runs itself (`web_search_tool_result`).
+    """
+    if message.get("role") == "tool":
+        for name in ("tool_call_id", "tool_use_id", "call_id", "id"):
+            if isinstance(given := message.get(name), str):
+                yield given, message
+                return
+    content = message.get("content")
+    if isinstance(content, list):
+        for block in content:
+            if not isinstance(block, dict) or not isinstance(block.get("tool_use_id"), str):
+                continue
+            if str(block.get("type")).endswith("tool_result"):
+                yield block["tool_use_id"], block
+
+
+def _by_id(calls: Sequence[CallAccount]) -> dict[str, list[CallAccount]]:
+    found: dict[str, list[CallAccount]] = {}
+    for call in calls:
+        found.setdefault(call.call_id, []).append(call)
+    return found
+
+
+def _last_unanswered(waiting: list[CallAccount] | None) -> CallAccount | None:
+    """The newest without a message of its result; those behind it wait no more."""
+    while waiting:
+        if "message" not in waiting[-1].given:
+            return waiting[-1]
+        waiting.pop()
+    return None
+
+
+def _take_fitting(
+    waiting: list[CallAccount], name: object, arguments: object
+) -> CallAccount | None:
+    """The oldest that fits; it waits no more, as those with a result, or that another found."""
+    place = 0
+    while place < len(waiting) and place < _COMPARED_MAX:
+        call = waiting[place]
+        is_joined = call.is_said and call.intent is not None
+        if is_joined or (call.intent is None and call.has_result):
+            del waiting[place]
+        elif call._fits(name, arguments):
+            del waiting[place]
+            return call
+        else:
+            place += 1
+    return None
+
+
+def _is_cut(one: Mapping[str, Any]) -> bool:
+    arguments = one.get("arguments")
+    is_begun = isinstance(arguments, str) and arguments.lstrip().startswith("{")
+    return is_begun and one.get("arguments_complete") is False
+
+
+def _said_state(name: object, one: Mapping[str, Any]) -> ToolState:
+    """risk: of the item, where its program says so."""
+    effect, policy = one.get("side_effect"), one.get("resume_policy")
+    return ToolState(
+        "said",
+        name if isinstance(name, str) else "",
+        effect if effect in SIDE_EFFECTS else UNDECLARED,
+        policy if policy in RESUME_POLICIES else UNDECLARED,
+        {},
+    )
+
+
+def _turn_of(message: Mapping[str, Any]) -> str | None:
+    turn = message.get("_turn")
+    return turn if isinstance(turn, str) else None
+
+
+def _speaks_of_calls(message: Mapping[str, Any]) -> bool:
+    if message.get("role") == "tool" or message.get("tool_calls"):
+        return True
+    return isinstance(message.get("content"), list) or bool(message.get("tool_results"))
+
+
+def _dicts(listed: object) -> list[dict[str, Any]]:
+    return [one for one in listed if isinstance(one, dict)] if isinstance(listed, list) else []
+
+
+def _is_block(block: object, kind: str) -> bool:
+    return isinstance(block, dict) and block.get("type") == kind
+
+
+def _give(call: CallAccount, speaker: str, held: Mapping[str, Any]) -> None:
+    call.given[speaker] = held.get("content")
+    is_failed = held.get("is_error") is True or held.get("outcome") == "failed"
+    call.word = call.word or ("failed" if is_failed else "done")
+
+
+def _named(one: Mapping[str, Any]) -> tuple[object, object]:
+    """The name and the arguments of a call that a message says."""
+    function = one.get("function")
+    told = function if isinstance(function, dict) else one
+    return told.get("name"), told.get("input" if one.get("type") == "tool_use" else "arguments")

@@ -1,0 +1,109 @@
+"""What messages say of calls: outcomes, results, and calls that no message names.
+
+Owns: the account's words in the items of a message, synthetic results, messages made of a journal's
+calls and where they stand. Refuses: the account (`state/account.py`), edits, undos and compactions
+(`messages.py`), a provider's shape (the client's `provider.py`).
+
+A call that only the journal names stands at its intent, in an assistant message without text;
+parallel ones share a message. It goes with the entry before it, and is no entry: no undo counts it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Container, Sequence
+from typing import Any, Final
+
+from walld.sessions.state.account import CallAccount, Calls
+
+__all__ = ["journal_messages", "with_results"]
+
+_MAY_HAVE_RUN: Final = (
+    "No result was recorded: the work stopped while this call may have been running. It may have"
+    " taken effect. Check before you do it again."
+)
+_ENDS: Final = ("finished", "failed", "observed", "denied")
+_CUT_OFF: Final = "This call was cut off ({}); what it had done by then is not known."
+
+
+def with_results(
+    message: dict[str, Any], calls: Calls, shown: Container[int] = ()
+) -> dict[str, Any]:
+    """The message with what the account knows of its calls; itself where it names none.
+
+    shown: ids of the application's own results in the list: those stand there.
+    """
+    if message.get("role") != "assistant":
+        return message
+    changed: dict[str, Any] = {}
+    for name in ("tool_calls", "content"):
+        listed = message.get(name)
+        if isinstance(listed, list) and any(id(one) in calls.of_item for one in listed):
+            changed[name] = [
+                one
+                if (call := calls.of_item.get(id(one))) is None
+                else _facts(one, call, calls, shown)
+                for one in listed
+            ]
+    return message | changed if changed else message
+
+
+def journal_messages(named: Sequence[CallAccount], calls: Calls) -> list[dict[str, Any]]:
+    """Calls that no message names, which stand in a row, as messages."""
+    messages: list[dict[str, Any]] = []
+    group: list[CallAccount] = []
+    for call in named:
+        assert call.intent is not None, "its journal names it"
+        seq = call.intent.seq
+        item = {"id": call.call_id, "name": call.name, "arguments": call.arguments}
+        item = _facts(item, call, calls)
+        if group and group[0].turn == call.turn and not any(_ended(one, seq) for one in group):
+            messages[-1]["tool_calls"].append(item)
+            group.append(call)
+            continue
+        group = [call]
+        told = {"role": "assistant", "content": "", "tool_calls": [item], "_turn": call.turn}
+        messages.append(told | {"_wal_journal": call.intent.id})
+    return messages
+
+
+def _ended(call: CallAccount, seq: int) -> bool:
+    never = seq + 1
+    told = [call.seqs.get(stage, never) for stage in _ENDS]
+    return min(*told, call.answered_seq or never) < seq
+
+
+def _facts(
+    item: dict[str, Any], call: CallAccount, calls: Calls, shown: Container[int] = ()
+) -> dict[str, Any]:
+    outcome = call.outcome
+    facts = {**item, "outcome": outcome, "turn": call.turn}
+    if call.message is not None and id(call.message) in shown:
+        return facts
+    has_result, result = call.result()
+    if call.superseded_by is not None:
+        facts["superseded_by"] = call.superseded_by.call_id
+    elif has_result:
+        facts["result"] = result
+    elif not call.is_served and (made := _synthetic(call, outcome, calls)) is not None:
+        facts["synthetic"], facts["result"] = made
+    return facts
+
+
+def _synthetic(call: CallAccount, outcome: str, calls: Calls) -> tuple[str, str] | None:
+    """The word and the text that stand for a result nobody gave; None of a call that cannot have
+    run, since the model decides anew.
+    """
+    if outcome == "denied":
+        who, why = call.denied_by()
+        told = f": {why}" if isinstance(why, str) and why else ""
+        return "denied", f"{who} rejected {call.name}{told}"
+    if outcome == "unknown":
+        is_at_work = call.turn in calls.turns and call.turn not in calls.ended
+        return (
+            ("running", "This call is still running.") if is_at_work else (outcome, _MAY_HAVE_RUN)
+        )
+    if outcome == "not_run":
+        return "not_run", "This call did not run."
+    if outcome == "done":
+        return "ran", "This call ran; its result was not recorded."
+    return (outcome, _CUT_OFF.format(outcome)) if outcome in ("timeout", "cancelled") else None
