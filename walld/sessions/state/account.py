@@ -317,12 +317,19 @@ class Calls:
         turn = event.turn or _turn_of(payload)
         if payload["role"] == "assistant":
             self._say_all(turn, payload, event, is_new=True)
+            if payload.get("tool_results"):
+                self._brought(turn, payload["tool_results"])
+            if not isinstance(payload.get("content"), list):
+                return
         for call_id, held in results_in(payload):
             call = self._answerable_call(turn, call_id)
             if call is not None:
                 _give(call, "message", held)
                 call.message, call.answered_seq = held, event.seq
-        for one in _dicts(payload.get("tool_results")):
+
+    def _brought(self, turn: str | None, results: object) -> None:
+        """By a reply whose adapter sees requests alone: of calls that it does not say."""
+        for one in _dicts(results):
             call = self._answerable_call(turn, str(one.get("id")))
             if call is not None and not call.has_result and one.get("outcome") in _RESULTS:
                 call.given["said"], call.word = one.get("result"), one["outcome"]

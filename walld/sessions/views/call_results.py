@@ -34,16 +34,16 @@ def with_results(
     """
     if message.get("role") != "assistant":
         return message
-    changed: dict[str, Any] = {}
+    of_item, changed = calls.of_item, dict[str, Any]()
     for name in ("tool_calls", "content"):
         listed = message.get(name)
-        if isinstance(listed, list) and any(id(one) in calls.of_item for one in listed):
-            changed[name] = [
-                one
-                if (call := calls.of_item.get(id(one))) is None
-                else _facts(one, call, calls, shown)
-                for one in listed
-            ]
+        if not isinstance(listed, list):
+            continue
+        told = [
+            one if (call := of_item.get(id(one))) is None else _facts(one, call, calls, shown)
+            for one in listed
+        ]
+        changed[name] = told
     return message | changed if changed else message
 
 

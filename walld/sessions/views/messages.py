@@ -176,14 +176,14 @@ class _Conversation:
         """
         prefix = self.prefix if compacted else []
         items = [*prefix, *self.items[self.kept_from if compacted else 0 :]]
-        standing = {id(item) for item in items}
         by_intent = {
             call.intent.id: call
             for call in calls.calls
             if call.intent is not None and not call.is_said
         }
         behind: dict[int, list[CallAccount]] = {}
-        for one in self.intents:
+        standing = {id(item) for item in items} if by_intent else set[int]()
+        for one in self.intents if by_intent else ():
             call = by_intent.get(one.id)
             if call is None:
                 continue
@@ -198,8 +198,10 @@ class _Conversation:
         answers = (item.message for item in items if item.message.get("role") != "assistant")
         shown = {id(held) for message in answers for _, held in results_in(message)}
         for item in items:
-            told.append(with_results(item.message, calls, shown))
-            if (named := behind.get(id(item))) is not None:
+            message = item.message
+            is_said = message.get("role") == "assistant"
+            told.append(with_results(message, calls, shown) if is_said else message)
+            if behind and (named := behind.get(id(item))) is not None:
                 told += journal_messages(named, calls)
         return told
 
