@@ -15,7 +15,7 @@ from typing import Final
 
 from walld.sessions.gate.possibly_run import Lost, elsewhere, gave_no_result
 from walld.sessions.gate.turn_history import History, history_of
-from walld.sessions.state.account import CallAccount
+from walld.sessions.state.call_account import CallAccount
 from walld.sessions.state.events import CAME_FROM, Event, check_payload
 from walld.sessions.state.tools import named_call, tool_state_of
 

@@ -28,7 +28,7 @@ from walld.sessions.gate.possibly_run import (
     started_elsewhere,
 )
 from walld.sessions.gate.turn_history import calls_of, history_of, named_as
-from walld.sessions.state.account import CallAccount
+from walld.sessions.state.call_account import CallAccount
 from walld.sessions.state.errors import BadArgument
 from walld.sessions.state.events import CAME_FROM, Event, Problem, check_payload
 from walld.sessions.state.labels import labels_of

@@ -29,7 +29,7 @@ from walld.sessions.gate.possibly_run import (
 from walld.sessions.gate.resume import has_written, resume
 from walld.sessions.gate.turn_history import history_of, named_as
 from walld.sessions.gate.workspace import fingerprint_then
-from walld.sessions.state.account import CallAccount
+from walld.sessions.state.call_account import CallAccount
 from walld.sessions.state.events import Event, check_payload
 
 __all__ = ["settled_there", "untold", "untold_files"]

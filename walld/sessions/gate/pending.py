@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from walld.sessions.gate.possibly_run import calls_elsewhere, may_have_started
 from walld.sessions.gate.turn_history import History, history_of
-from walld.sessions.state.account import CallAccount
+from walld.sessions.state.call_account import CallAccount
 from walld.sessions.state.events import Event
 
 __all__ = ["open_tools", "pending"]

@@ -22,7 +22,7 @@ from typing import Any, Final
 import msgspec
 
 from walld.sessions.gate.turn_history import History
-from walld.sessions.state.account import CallAccount
+from walld.sessions.state.call_account import CallAccount
 from walld.sessions.state.events import CAME_FROM, RESUME_POLICIES, UNKNOWN, Event, check_payload
 from walld.sessions.state.tools import ToolState
 

@@ -49,8 +49,9 @@ from walld.sessions.gate.workspace import (
     fingerprint_then,
     seen_now,
 )
-from walld.sessions.state.account import UNDECLARED, CallAccount
+from walld.sessions.state.account import UNDECLARED
 from walld.sessions.state.budget import is_exhausted, last_budget
+from walld.sessions.state.call_account import CallAccount
 from walld.sessions.state.events import UNKNOWN, Event
 
 __all__ = ["has_written", "may_do", "resume"]

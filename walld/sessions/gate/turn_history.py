@@ -15,7 +15,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from walld.sessions.state.account import CallAccount, Calls
+from walld.sessions.state.account import Calls
+from walld.sessions.state.call_account import CallAccount
 from walld.sessions.state.events import Event, Problem
 from walld.sessions.state.session_state import SessionState
 from walld.sessions.state.tools import TOOL_TYPES, named_call

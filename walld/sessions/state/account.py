@@ -29,6 +29,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from walld.sessions.state.artifacts import whole_text
+from walld.sessions.state.call_account import CallAccount, supersede
 from walld.sessions.state.events import (
     CAME_FROM,
     RESUME_POLICIES,
@@ -37,190 +38,18 @@ from walld.sessions.state.events import (
     Event,
     check_payload,
 )
-from walld.sessions.state.superseding import OPEN, json_key, supersede
 from walld.sessions.state.tools import TOOL_TYPES, ToolState, take_tool, tool_state_of
 
-__all__ = ["UNDECLARED", "CallAccount", "Calls", "calls_in", "calls_of_events", "results_in"]
+__all__ = ["UNDECLARED", "Calls", "calls_in", "calls_of_events", "results_in"]
 
 _RESULTS: Final = frozenset(("done", "failed", "timeout", "cancelled"))
 _LISTS: Final = ("messages", "replacement")
-_DECIDES: Final = frozenset(("tool_decision", "tool_approval"))
 _GOES_ON: Final = frozenset(("asked", "approved", "started"))
 _WORDS: Final = {"finished": "done", "failed": "failed"}
-_SETTLED: Final = {"ran": "done", "did_not_run": "not_run"}
 UNDECLARED: Final = "undeclared"
 """Side effect and policy of a call that was only said, where no word says more."""
 _COMPARED_MAX: Final = 64
 """Calls of one id that an utterance, an intent or an edit is compared with."""
-
-
-class CallAccount:
-    """One call. intent: its journal's entry, or, where that is lost, its start; None where it was
-    only said. said_in: the entry that said it first. state: how far its journal tells that it got.
-
-    is_said: a message names it. word: how its result was called. words: what its journal says of
-    it, in order. again_seq: where its id was intended again, 0 where it was not. mixed: lines
-    behind its intent are lost, and what is said behind those may be of another call of its id.
-    """
-
-    __slots__ = (
-        "again_seq",
-        "answered_seq",
-        "arguments",
-        "call_id",
-        "given",
-        "intent",
-        "is_cut",
-        "is_promised",
-        "is_said",
-        "is_served",
-        "key",
-        "message",
-        "mixed",
-        "name",
-        "said_in",
-        "settled",
-        "state",
-        "superseded_by",
-        "supersedes",
-        "turn",
-        "word",
-        "words",
-    )
-
-    def __init__(self, turn: str | None, call_id: str, begun: Event, state: ToolState) -> None:
-        self.turn = turn
-        self.call_id = call_id
-        self.state = state
-        self.name: str | None = None
-        self.arguments: object = None
-        self.said_in = begun
-        self.is_said = False
-        self.intent: Event | None = None
-        self.words: list[Event] = []
-        self.is_promised = False
-        """Its turn promised an intent before each run."""
-        self.is_cut = False
-        """What said it ended within its arguments: nobody can have run it."""
-        self.is_served = False
-        """The provider ran it itself."""
-        self.word: str | None = None
-        self.message: Mapping[str, Any] | None = None
-        """The application's own words for what it gave: a `tool` message, or a block of one."""
-        self.answered_seq = 0
-        """Of the entry with those."""
-        self.given: dict[str, object] = {}
-        """Speaker -> what it says the call gave."""
-        self.settled: Event | None = None
-        """The last that somebody said of it in so many words."""
-        self.again_seq = 0
-        self.mixed = False
-        self.key: object = None
-        self.supersedes: object = None
-        self.superseded_by: CallAccount | None = None
-
-    @property
-    def begun(self) -> Event:
-        """The first that is known of it: its intent before what said it."""
-        return self.said_in if self.intent is None else self.intent
-
-    @property
-    def seqs(self) -> dict[str, int]:
-        """State -> seq of the newest word of its journal that led there."""
-        return self.state.seqs
-
-    @property
-    def has_result(self) -> bool:
-        """A speaker said what it gave, and did not only observe it."""
-        return self.word is not None
-
-    @property
-    def outcome(self) -> str:
-        """The first that holds: what somebody settled; a result's word; denied, and it never
-        started; observed; started, or what closed it is lost: unknown; intended, or cut within its
-        arguments: pending; only said: unknown.
-        """
-        if self.settled is not None and (said := _SETTLED.get(self.settled.payload["word"])):
-            return said
-        if self.word is not None:
-            return self.word
-        seqs = self.state.seqs
-        if "started" not in seqs and self.is_denied:
-            return "denied"
-        if "observed" in seqs:
-            return "done"
-        if "started" in seqs or self.again_seq:
-            return "unknown"
-        is_known = self.intent is not None or self.is_promised or self.is_cut
-        return "pending" if is_known else "unknown"
-
-    @property
-    def is_denied(self) -> bool:
-        """The newest of what was decided, asked and approved is a no."""
-        seqs = self.state.seqs
-        return seqs.get("denied", 0) > max(seqs.get("approved", 0), seqs.get("asked", 0))
-
-    @property
-    def is_undecided(self) -> bool:
-        """The last word of a policy is none that is known: it may be a no."""
-        decided = [one for one in self.words if one.type in _DECIDES]
-        return bool(decided) and tool_state_of(decided[-1].type, decided[-1].payload) is None
-
-    @property
-    def closed(self) -> bool:
-        """Somebody said what became of it, or its id was given again, which nobody does before."""
-        return self.again_seq > 0 or self.outcome not in OPEN
-
-    @property
-    def risk(self) -> tuple[str, str]:
-        """Side effect and resume policy of what may have run as it."""
-        if self.mixed:
-            return UNKNOWN, UNKNOWN
-        return self.state.side_effect, self.state.resume_policy
-
-    @property
-    def at_ms(self) -> dict[str, int]:
-        """State -> when its journal last told of it."""
-        told = ((tool_state_of(one.type, one.payload), one.at_ms) for one in self.words)
-        return {state: at_ms for state, at_ms in told if state is not None}
-
-    @property
-    def finished(self) -> Event | None:
-        """The journal's last entry with its result."""
-        found = (one for one in reversed(self.words) if one.type == "tool_finished")
-        return next(found, None)
-
-    @property
-    def duration_ms(self) -> int | None:
-        """From its start, or intent, to its result; None without one."""
-        if (finished := self.finished) is None:
-            return None
-        return max(finished.at_ms - self.at_ms.get("started", self.begun.at_ms), 0)
-
-    def result(self) -> tuple[bool, object]:
-        """Whether somebody said what it gave, and the words that go before the others."""
-        for speaker in ("message", "observation", "journal", "said", "settled"):
-            if speaker in self.given:
-                return True, self.given[speaker]
-        return False, None
-
-    def denied_by(self) -> tuple[str, object]:
-        """Who denied it, and why."""
-        said = [one for one in self.words if tool_state_of(one.type, one.payload) == "denied"]
-        if self.settled is not None and self.settled.payload["word"] == "denied":
-            said.append(self.settled)
-        if not said:
-            return "A policy", None
-        who = "A policy" if said[-1].type == "tool_decision" else "The user"
-        return who, said[-1].payload.get("reason") or said[-1].payload.get("note")
-
-    def _fits(self, name: object, arguments: object) -> bool:
-        if self.name and isinstance(name, str) and name and self.name != name:
-            return False
-        own = self.arguments
-        if own is None or arguments is None or own is arguments:
-            return True
-        return json_key(own) == json_key(arguments)
 
 
 class _OfName:
@@ -389,7 +218,7 @@ class Calls:
             if self._of_id is None:
                 self._of_id = _by_id(self.calls)
             newest = reversed(self._of_id.get(call_id, ())[-_COMPARED_MAX:])
-            call = next((there for there in newest if there._fits(name, arguments)), None)
+            call = next((there for there in newest if there.fits(name, arguments)), None)
         if call is None:
             call = self._new(turn, call_id, known, event, _said_state(name, one))
         if not call.is_said:
@@ -617,7 +446,7 @@ def _take_fitting(
         is_joined = call.is_said and call.intent is not None
         if is_joined or (call.intent is None and call.has_result):
             del waiting[place]
-        elif call._fits(name, arguments):
+        elif call.fits(name, arguments):
             del waiting[place]
             return call
         else:

@@ -13,8 +13,8 @@ from typing import Any
 
 from walld.sessions.gate.possibly_run import calls_elsewhere
 from walld.sessions.gate.turn_history import History, TurnHistory, history_of
-from walld.sessions.state.account import CallAccount
 from walld.sessions.state.artifacts import artifacts_of
+from walld.sessions.state.call_account import CallAccount
 from walld.sessions.state.events import Event, check_payload
 from walld.sessions.state.path import path_events
 from walld.sessions.views.messages import fates, messages

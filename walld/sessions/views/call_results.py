@@ -13,7 +13,8 @@ from __future__ import annotations
 from collections.abc import Container, Sequence
 from typing import Any, Final
 
-from walld.sessions.state.account import CallAccount, Calls
+from walld.sessions.state.account import Calls
+from walld.sessions.state.call_account import CallAccount
 
 __all__ = ["journal_messages", "with_results"]
 

@@ -19,8 +19,9 @@ from typing import Any, Final, NamedTuple
 
 from walld_client.recovered.provider import FORMATS, in_format
 
-from walld.sessions.state.account import CallAccount, Calls, calls_of_events, results_in
+from walld.sessions.state.account import Calls, calls_of_events, results_in
 from walld.sessions.state.artifacts import whole_text
+from walld.sessions.state.call_account import CallAccount
 from walld.sessions.state.errors import BadArgument
 from walld.sessions.state.events import Event, check_payload
 from walld.sessions.state.path import path_events

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from walld.sessions.gate.turn_history import TurnHistory, history_of
-from walld.sessions.state.account import CallAccount
+from walld.sessions.state.call_account import CallAccount
 from walld.sessions.state.events import Event
 
 __all__ = ["trace"]

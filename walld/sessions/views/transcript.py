@@ -10,8 +10,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from walld.sessions.gate.turn_history import History, TurnHistory, history_of
-from walld.sessions.state.account import CallAccount
 from walld.sessions.state.artifacts import whole_text
+from walld.sessions.state.call_account import CallAccount
 from walld.sessions.state.events import Event, check_payload
 from walld.sessions.state.path import path, places
 from walld.sessions.views.messages import Fate, fates, submitted_message

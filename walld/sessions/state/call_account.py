@@ -1,0 +1,257 @@
+"""One tool call: what is known of it, and which later call took its place.
+
+Owns: what became of a call and what it gave, from the words that are about it; which open calls
+later ones of the same user message took the place of; what is one call's name for another. Refuses:
+which words those are (`account.py`).
+
+Invariants: who took a call's place is computed over all calls, never stored: one that is denied
+after all closes nothing. An equal call of another user message is another wish. One pass over the
+turns.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Final
+
+import msgspec
+
+from walld.sessions.state.events import UNKNOWN
+from walld.sessions.state.tools import tool_state_of
+
+if TYPE_CHECKING:
+    from walld.sessions.state.events import Event
+    from walld.sessions.state.tools import ToolState
+
+__all__ = ["OPEN", "CallAccount", "json_key", "supersede"]
+
+OPEN: Final = frozenset(("pending", "unknown"))
+"""Outcomes of calls that nobody said the end of."""
+_DECIDES: Final = frozenset(("tool_decision", "tool_approval"))
+_SETTLED: Final = {"ran": "done", "did_not_run": "not_run"}
+_AS_JSON: Final = msgspec.json.Encoder(order="deterministic")
+
+
+class CallAccount:
+    """One call. intent: its journal's entry, or, where that is lost, its start; None where it was
+    only said. said_in: the entry that said it first. state: how far its journal tells that it got.
+
+    is_said: a message names it. word: how its result was called. words: what its journal says of
+    it, in order. again_seq: where its id was intended again, 0 where it was not. mixed: lines
+    behind its intent are lost, and what is said behind those may be of another call of its id.
+    """
+
+    __slots__ = (
+        "again_seq",
+        "answered_seq",
+        "arguments",
+        "call_id",
+        "given",
+        "intent",
+        "is_cut",
+        "is_promised",
+        "is_said",
+        "is_served",
+        "key",
+        "message",
+        "mixed",
+        "name",
+        "said_in",
+        "settled",
+        "state",
+        "superseded_by",
+        "supersedes",
+        "turn",
+        "word",
+        "words",
+    )
+
+    def __init__(self, turn: str | None, call_id: str, begun: Event, state: ToolState) -> None:
+        self.turn = turn
+        self.call_id = call_id
+        self.state = state
+        self.name: str | None = None
+        self.arguments: object = None
+        self.said_in = begun
+        self.is_said = False
+        self.intent: Event | None = None
+        self.words: list[Event] = []
+        self.is_promised = False
+        """Its turn promised an intent before each run."""
+        self.is_cut = False
+        """What said it ended within its arguments: nobody can have run it."""
+        self.is_served = False
+        """The provider ran it itself."""
+        self.word: str | None = None
+        self.message: Mapping[str, Any] | None = None
+        """The application's own words for what it gave: a `tool` message, or a block of one."""
+        self.answered_seq = 0
+        """Of the entry with those."""
+        self.given: dict[str, object] = {}
+        """Speaker -> what it says the call gave."""
+        self.settled: Event | None = None
+        """The last that somebody said of it in so many words."""
+        self.again_seq = 0
+        self.mixed = False
+        self.key: object = None
+        self.supersedes: object = None
+        self.superseded_by: CallAccount | None = None
+
+    @property
+    def begun(self) -> Event:
+        """The first that is known of it: its intent before what said it."""
+        return self.said_in if self.intent is None else self.intent
+
+    @property
+    def seqs(self) -> dict[str, int]:
+        """State -> seq of the newest word of its journal that led there."""
+        return self.state.seqs
+
+    @property
+    def has_result(self) -> bool:
+        """A speaker said what it gave, and did not only observe it."""
+        return self.word is not None
+
+    @property
+    def outcome(self) -> str:
+        """The first that holds: what somebody settled; a result's word; denied, and it never
+        started; observed; started, or what closed it is lost: unknown; intended, or cut within its
+        arguments: pending; only said: unknown.
+        """
+        if self.settled is not None and (said := _SETTLED.get(self.settled.payload["word"])):
+            return said
+        if self.word is not None:
+            return self.word
+        seqs = self.state.seqs
+        if "started" not in seqs and self.is_denied:
+            return "denied"
+        if "observed" in seqs:
+            return "done"
+        if "started" in seqs or self.again_seq:
+            return "unknown"
+        is_known = self.intent is not None or self.is_promised or self.is_cut
+        return "pending" if is_known else "unknown"
+
+    @property
+    def is_denied(self) -> bool:
+        """The newest of what was decided, asked and approved is a no."""
+        seqs = self.state.seqs
+        return seqs.get("denied", 0) > max(seqs.get("approved", 0), seqs.get("asked", 0))
+
+    @property
+    def is_undecided(self) -> bool:
+        """The last word of a policy is none that is known: it may be a no."""
+        decided = [one for one in self.words if one.type in _DECIDES]
+        return bool(decided) and tool_state_of(decided[-1].type, decided[-1].payload) is None
+
+    @property
+    def closed(self) -> bool:
+        """Somebody said what became of it, or its id was given again, which nobody does before."""
+        return self.again_seq > 0 or self.outcome not in OPEN
+
+    @property
+    def risk(self) -> tuple[str, str]:
+        """Side effect and resume policy of what may have run as it."""
+        if self.mixed:
+            return UNKNOWN, UNKNOWN
+        return self.state.side_effect, self.state.resume_policy
+
+    @property
+    def at_ms(self) -> dict[str, int]:
+        """State -> when its journal last told of it."""
+        told = ((tool_state_of(one.type, one.payload), one.at_ms) for one in self.words)
+        return {state: at_ms for state, at_ms in told if state is not None}
+
+    @property
+    def finished(self) -> Event | None:
+        """The journal's last entry with its result."""
+        found = (one for one in reversed(self.words) if one.type == "tool_finished")
+        return next(found, None)
+
+    @property
+    def duration_ms(self) -> int | None:
+        """From its start, or intent, to its result; None without one."""
+        if (finished := self.finished) is None:
+            return None
+        return max(finished.at_ms - self.at_ms.get("started", self.begun.at_ms), 0)
+
+    def result(self) -> tuple[bool, object]:
+        """Whether somebody said what it gave, and the words that go before the others."""
+        for speaker in ("message", "observation", "journal", "said", "settled"):
+            if speaker in self.given:
+                return True, self.given[speaker]
+        return False, None
+
+    def denied_by(self) -> tuple[str, object]:
+        """Who denied it, and why."""
+        said = [one for one in self.words if tool_state_of(one.type, one.payload) == "denied"]
+        if self.settled is not None and self.settled.payload["word"] == "denied":
+            said.append(self.settled)
+        if not said:
+            return "A policy", None
+        who = "A policy" if said[-1].type == "tool_decision" else "The user"
+        return who, said[-1].payload.get("reason") or said[-1].payload.get("note")
+
+    def fits(self, name: object, arguments: object) -> bool:
+        if self.name and isinstance(name, str) and name and self.name != name:
+            return False
+        own = self.arguments
+        if own is None or arguments is None or own is arguments:
+            return True
+        return json_key(own) == json_key(arguments)
+
+
+def supersede(calls: Sequence[CallAccount], turns: Mapping[str, str | None]) -> None:
+    """Open calls that later ones took the place of, in a later turn of the same user message.
+
+    By equal tools and arguments, by an equal key, or by name. One that may have run is closed by
+    one that started, the others by an intent; one that was denied closes nothing.
+    """
+    first: dict[str, str] = {}
+    of_turn: dict[str, list[CallAccount]] = {}
+    for turn, retried in turns.items():
+        first[turn] = turn if retried is None else first.get(retried, retried)
+    for call in calls:
+        if call.turn in first:
+            of_turn.setdefault(call.turn, []).append(call)
+    pending: dict[object, list[CallAccount]] = {}
+    unknown: dict[object, list[CallAccount]] = {}
+    for turn, chain in first.items():
+        listed = of_turn.get(turn, ())
+        for later in listed:
+            if later.intent is None or later.is_denied:
+                continue
+            has_run = "started" in later.seqs or later.has_result
+            for name in (*_found_by(later), ("named", later.supersedes)):
+                for there in (pending, unknown) if has_run else (pending,):
+                    for call in there.pop((chain, *name), ()):
+                        call.superseded_by = call.superseded_by or later
+        for call in listed:
+            if (outcome := call.outcome) in OPEN:
+                there = unknown if outcome == "unknown" else pending
+                for name in (*_found_by(call), ("named", call.call_id)):
+                    there.setdefault((chain, *name), []).append(call)
+
+
+def _found_by(call: CallAccount) -> Iterator[tuple[object, ...]]:
+    yield "call", call.name, json_key(call.arguments)
+    if isinstance(call.key, str) and call.key:
+        yield "key", call.key
+
+
+def json_key(arguments: object) -> object:
+    """Equal for arguments that are equal as JSON."""
+    if isinstance(arguments, str):
+        try:
+            arguments = json.loads(arguments)
+        except (ValueError, RecursionError):
+            return arguments
+    try:
+        return _AS_JSON.encode(arguments)
+    except (ValueError, OverflowError, RecursionError):
+        pass  # half a character, a number beyond 64 bits
+    try:
+        return json.dumps(arguments, sort_keys=True)
+    except (ValueError, RecursionError):
+        return id(arguments)
