@@ -175,14 +175,14 @@ def test_an_event_costs_no_more_where_many_calls_have_its_id(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     compared = 0
-    fits = CallAccount._fits
+    fits = CallAccount.fits
 
     def counted(self: CallAccount, name: object, arguments: object) -> bool:
         nonlocal compared
         compared += 1
         return fits(self, name, arguments)
 
-    monkeypatch.setattr(CallAccount, "_fits", counted)
+    monkeypatch.setattr(CallAccount, "fits", counted)
     counts = []
     for events in (200, 400, 800):
         log, compared = journalled(events), 0

@@ -168,10 +168,8 @@ class Calls:
         payload = event.payload
         if check_payload(event.type, payload) is not None:
             return
-        listed = [one for name in _LISTS for one in payload.get(name, ())]
-        if "message" in payload:
-            listed.append(payload["message"])
-        for message in listed:
+        listed = [one for name in _LISTS for one in _dicts(payload.get(name))]
+        for message in (*listed, *_dicts([payload.get("message")])):
             if not _speaks_of_calls(message):
                 continue
             turn = event.turn or _turn_of(message)

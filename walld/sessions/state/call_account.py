@@ -194,6 +194,7 @@ class CallAccount:
         return who, said[-1].payload.get("reason") or said[-1].payload.get("note")
 
     def fits(self, name: object, arguments: object) -> bool:
+        """Of that tool, with arguments that are equal as JSON; what is not known fits."""
         if self.name and isinstance(name, str) and name and self.name != name:
             return False
         own = self.arguments

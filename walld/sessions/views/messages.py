@@ -189,6 +189,8 @@ class _Conversation:
             if call is None:
                 continue
             tail = one.tail if compacted else one.last
+            if tail is None and compacted and one.place < self.kept_place:
+                continue  # it stood before all that the compaction kept
             if tail is not None and id(tail) not in standing:
                 is_kept = bool(prefix) and one.place >= self.kept_place and not tail.gone
                 if not is_kept:
@@ -308,6 +310,7 @@ class _Conversation:
         del self.prefix[max(len(self.prefix) - (count - kept), 0) :]
         if not self.prefix:
             _go(self.items, "undone")
+            self.intents.clear()
             self.kept_from = 0
 
     def _compact(self, place: int, event: Event) -> None:
