@@ -121,6 +121,10 @@ class GroupCommit:
 
     # --- sync ----------------------------------------------------------------------------------
 
+    def write_took(self, seconds: float) -> None:
+        """The disk's last write."""
+        self.write_seconds = seconds
+
     def written(self, now: float) -> None:
         """Something was written that is not synced."""
         if self._unsynced_since is None:

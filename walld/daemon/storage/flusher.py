@@ -147,7 +147,7 @@ class Flusher:
                 break
             else:
                 took = await self._writer.write(sealed, None if left > 0 else follow)
-                self._engine.commit.write_seconds = took
+                self._engine.commit.write_took(took)
                 cost += took
         return cost
 
