@@ -132,7 +132,8 @@ def test_requests_with_evil_ids_find_nothing_and_touch_nothing(
                 (wire.List(number, one), []),
             ):
                 assert msgspec.msgpack.decode(peer.ask(request)) == nothing, one[:40]
-    assert {path.name for path in daemon.files()} == {"LOCK", "00000000000000000001.wal", "reserve"}
+    empty = {"LOCK", "00000000000000000001.wal", "made", "reserve"}
+    assert {path.name for path in daemon.files()} == empty
 
 
 def test_half_a_character_in_a_payload_ends_nothing(daemon: DaemonProcess) -> None:

@@ -241,7 +241,7 @@ def test_a_request_whose_rest_waits_in_the_kernel_is_no_slow_one(tmp_path: Path)
     async def main() -> None:
         async with living(Home(tmp_path)) as virtual:
 
-            async def late(_uid: int, **_: object) -> None:
+            async def late(*_: object, **_named: object) -> None:
                 await anyio.sleep(2 * limits.FRAME_SECONDS_MAX)
 
             virtual.daemon.requests._pace.step = late  # type: ignore[method-assign]

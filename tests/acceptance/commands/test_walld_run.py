@@ -88,9 +88,10 @@ class Place:
 
     def owner(self) -> bool:
         """Some daemon has the data directory."""
-        if not self.data.exists():
+        try:
+            fd = os.open(self.data / "LOCK", os.O_RDONLY)
+        except FileNotFoundError:
             return False
-        fd = os.open(self.data / "LOCK", os.O_RDONLY)
         try:
             fcntl.flock(fd, fcntl.LOCK_SH | fcntl.LOCK_NB)
         except BlockingIOError:

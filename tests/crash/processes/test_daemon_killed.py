@@ -167,7 +167,7 @@ def test_an_id_that_is_given_again_is_of_the_last_reply(
 def test_a_reply_that_moved_begins_anew_where_it_is(
     daemon: DaemonProcess, make_agent: Callable[..., Obedient]
 ) -> None:
-    """The data directory is another: no move comes again, for that was synced."""
+    """The data directory is another: no move comes again, for that was synced. Its client knows."""
     agent = make_agent(daemon)
     agent.do("reply = client.reply('s', stream_id='r'); reply.token('first'); reply.move('t')")
     assert agent.do("reply.drain(20, 'synced')")
@@ -175,7 +175,8 @@ def test_a_reply_that_moved_begins_anew_where_it_is(
     daemon.data.rename(daemon.data.with_name("away"))
     daemon.start()
     agent.do("reply.token('behind'); reply.drain(20, 'synced')")
-    assert daemon.reader.recover("s") is None
+    with pytest.raises(walld_client.Unavailable, match="know of another log"):
+        daemon.reader.recover("s")
     found = daemon.reader.recover("t")
     assert found is not None
     assert (found.session_id, found.text, found.owner_alive) == ("t", "behind", True)

@@ -29,7 +29,6 @@ from walld_client.start import Daemon, start_daemon
 
 from walld.cli.demo.recording import Call, load, text_of
 from walld.cli.exit_codes import CANNOT, DONE, USAGE, complain
-from walld.disk.reserve import RESERVE_NAME
 from walld.escape import escaped, escaped_line
 
 __all__ = ["run"]
@@ -206,8 +205,8 @@ def _settles(data: Path, made: list[Call], *, on_disk: bool) -> bool:
     words = [word.encode() for word in longest]
     give_up = time.monotonic() + DISK_SECONDS_MAX
     while time.monotonic() < give_up:
-        # The reserve is a megabyte of random bytes: any short word is in there, by chance.
-        paths = [path for path in data.rglob("*") if path.name != RESERVE_NAME and path.is_file()]
+        # Not what lies beside the folders: the reserve is random bytes, `made` and LOCK are words.
+        paths = [path for path in data.rglob("*/*") if path.is_file()]
         files = [_bytes(path) for path in paths]
         if any(word in content for word in words for content in files) == on_disk:
             return True
