@@ -9,7 +9,7 @@ import pytest
 from agents.process import Board, Nursery, Obedient
 from agents.words import said
 from daemon_process import DaemonProcess, until
-from walld_client import PartialReply
+from walld_client import PartialReply, Unavailable
 
 LONGER_THAN_ANY_TIMER_SECONDS = 3.5
 """The flush bound is 3 s, the longest backoff of a client 2 s."""
@@ -175,7 +175,7 @@ def test_a_reply_that_moved_begins_anew_where_it_is(
     daemon.data.rename(daemon.data.with_name("away"))
     daemon.start()
     agent.do("reply.token('behind'); reply.drain(20, 'synced')")
-    with pytest.raises(walld_client.Unavailable, match="know of another log"):
+    with pytest.raises(Unavailable, match="know of another log"):
         daemon.reader.recover("s")
     found = daemon.reader.recover("t")
     assert found is not None
