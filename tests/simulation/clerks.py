@@ -150,6 +150,7 @@ class Clerk(Agent):
                 stream_id=None,
                 attachments=(),
                 model=None,
+                calls=None,
                 timeout=SUBMIT_SECONDS,
                 meta={},
             )
