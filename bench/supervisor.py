@@ -162,9 +162,12 @@ class _Worker:
 
     def do(self, work: Callable[[], int], mask: set[int]) -> Never:
         """Ends this process."""
+        import logging  # not before the supervisor waits for signals, nor once they come here
+
         code = 1
         try:
             signal.signal(signal.SIGTTOU, signal.SIG_IGN)  # stty tostop: it is in the background
+            self._hush = logging.disable
             signal.signal(signal.SIGTERM, self._stop)
             signal.signal(signal.SIGALRM, self._stop)
             signal.pthread_sigmask(signal.SIG_SETMASK, mask)
@@ -184,14 +187,12 @@ class _Worker:
 
     def _stop(self, _number: int, _frame: FrameType | None) -> Never:
         """What threads and clients here have to say of it is no news."""
-        import logging  # not before the supervisor waits for signals
-
         global _stopping
         signal.signal(signal.SIGTERM, signal.SIG_IGN)
         _stopping = True
         threading.excepthook = lambda _: None
         sys.unraisablehook = self._lost
-        logging.disable()
+        self._hush()
         raise Stopped(STOPPED)
 
     @staticmethod

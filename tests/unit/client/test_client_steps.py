@@ -57,6 +57,7 @@ def test_a_submit_has_one_time_for_all_its_requests(
         stream_id=None,
         attachments=[b"a", b"b"],
         model=None,
+        calls=None,
         timeout=100.0,
         meta={},
     )
