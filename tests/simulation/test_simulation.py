@@ -260,4 +260,6 @@ def test_what_is_called_synced_too_early_is_found_without_a_crash(
     monkeypatch.setitem(PROFILES, "ext4", replace(PROFILES["ext4"], ignores_sync=True))
     with pytest.raises(BaseExceptionGroup) as found:
         world.run(plan)
-    assert "if power were cut" in "".join(traceback.format_exception(found.value))
+    said = "".join(traceback.format_exception(found.value))
+    # What is left may be no directory of walld's: no sync kept its folders either.
+    assert "if power were cut" in said or "holds no data of walld" in said
