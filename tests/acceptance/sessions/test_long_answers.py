@@ -115,9 +115,9 @@ def test_many_that_ask_for_all_and_do_not_read_cost_a_bounded_part(
         for _ in range(30):
             peer = held.enter_context(Peer(daemon, "query"))
             peer.socket.sendall(encode(wire.Events(1, "long")))
-        reader = walld_client.connect(daemon.socket_path, timeout=_PATIENCE_SECONDS).session(
-            "other"
-        )
+        client = walld_client.connect(daemon.socket_path, timeout=_PATIENCE_SECONDS)
+        held.callback(client.close)
+        reader = client.session("other")
         for _ in range(20):
             assert [one["payload"]["content"] for one in reader.events()] == ["x"]
         grown = memory(daemon, "VmHWM") - before
