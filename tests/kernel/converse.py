@@ -73,7 +73,8 @@ def _converse(session: Session, random: Random, board: Board) -> None:
         if random.random() < 0.2:
             _room_for(session.compact, "so far", turn.turn_id)
             said = said[-2:]
-        told = [(one["role"], one["content"]) for one in session.messages() or []]
+        listed = (one for one in session.messages() or [] if "_wal_journal" not in one)
+        told = [(one["role"], one["content"]) for one in listed]
         assert told[len(told) - len(said) :] == said, f"{session}: {told}, and {said} was said"
 
 
