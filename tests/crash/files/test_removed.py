@@ -18,11 +18,10 @@ BEGIN = """
 
 
 def text(daemon: DaemonProcess) -> str:
-    """What can be recovered now. "Nothing" is not proven of a directory whose agents know another."""
+    """What can be recovered now. Of a directory whose agents know another nothing is proven."""
     try:
         reply = daemon.reader.recover(stream_id="R")
-    except Unavailable as error:
-        assert "know of another log" in str(error), error
+    except Unavailable:
         return ""
     return "" if reply is None else reply.text
 
