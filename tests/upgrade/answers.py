@@ -56,7 +56,7 @@ def _session(client: Any, session_id: str) -> dict[str, Any]:
     session = client.session(session_id)
     told: dict[str, Any] = {
         "events": _asked(session.events),
-        "messages": _asked(lambda: _said(session.messages())),
+        "messages": _asked(lambda: _said(session.messages(), plain=True)),
         "openai": _asked(lambda: _said(session.messages(format="openai"))),
         "resume_check": _asked(session.resume_check),
         "repair_plan": _asked(lambda: _shown(client.repair_plan(session_id, present=[]))),
@@ -75,13 +75,25 @@ def _session(client: Any, session_id: str) -> dict[str, Any]:
     return told
 
 
-def _said(messages: list[dict[str, Any]] | None) -> list[dict[str, Any]] | None:
-    """What 0.1.0 tells, too: it has nothing of a call's result, nor of one that a journal names."""
+def _said(messages: list[dict[str, Any]] | None, *, plain: bool = False) -> Any:
+    """What 0.1.0 tells, too: it has nothing of a call's result, nor of one that a journal names; of
+    a plain message's calls it has what the model said, and to a provider it sends none without one.
+    """
     if messages is None:
         return None
     told = [one for one in messages if one["role"] != "tool" and "_wal_journal" not in one]
+    if plain:
+        return [one | _calls_said(one) for one in told]
     told = [{name: one[name] for name in one if name != "tool_calls"} for one in told]
     return [one for one in told if one["content"] is not None]
+
+
+def _calls_said(message: dict[str, Any]) -> dict[str, Any]:
+    names = ("id", "name", "arguments")
+    if "tool_calls" not in message:
+        return {}
+    calls = message["tool_calls"]
+    return {"tool_calls": [{name: one.get(name) for name in names} for one in calls]}
 
 
 def _asked(ask: Callable[[], Any]) -> Any:
