@@ -28,7 +28,7 @@ PAYLOAD = b'{"role":"user","content":"%s"}' % (b"x" * (250 * limits.KIB))
 LINES = 1200
 MOST_BYTES = 64 * limits.MIB
 _PATIENCE_SECONDS = 300.0
-"""18 GiB of lines are read beside it, on a busy machine."""
+"""Each of the thirty has the whole session read once beside it."""
 
 
 def write_session(data: Path, session_id: str, count: int, payload: bytes = PAYLOAD) -> list[int]:
