@@ -98,7 +98,7 @@ MUTANTS = (
         "            self.syncing_since = None\n            engine",
         "            self.syncing_since = self._under_way = None\n            engine",
         "P8",
-        "2038",
+        "4449",
     ),
     Mutant(
         "a sync counts for batches that moved while it ran",
