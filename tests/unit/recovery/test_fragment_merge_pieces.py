@@ -11,7 +11,7 @@ import anyio
 import msgspec
 import pytest
 from damaged_directory import DamagedDirectory, begin, ended, row, text
-from unit.daemon.test_deferred_recovery import gaps
+from unit.daemon.startup.test_deferred_recovery import gaps
 from unit.recovery.test_fragment_merge import EARLIER, LATER, failing, said
 from virtual_daemon import Home, Peer, asked, living, recovered, run, text_of, until
 from walld_client.wire import messages as wire

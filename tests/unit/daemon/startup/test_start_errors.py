@@ -17,7 +17,7 @@ import anyio
 import msgspec
 import pytest
 from damaged_directory import LOG, DamagedDirectory, begin, flip, row, text
-from unit.daemon.failing_verbs import Verbs
+from unit.daemon.startup.failing_verbs import Verbs
 from virtual_daemon import Home, Peer, asked, living, run, text_of
 from walld_client.wire import messages as wire
 
