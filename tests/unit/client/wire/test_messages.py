@@ -17,7 +17,7 @@ from walld_client.wire import messages as wire
 from walld import limits
 from walld.engine.protocol_errors import CLOSING_CODES, REFUSED_CODES, REQUEST_CODES
 
-PROTOCOL = (Path(__file__).parents[3] / "clients" / "PROTOCOL.md").read_text(encoding="utf-8")
+PROTOCOL = (Path(__file__).parents[4] / "clients" / "PROTOCOL.md").read_text(encoding="utf-8")
 STRUCTS: dict[str, type[msgspec.Struct]] = {
     name: value
     for name, value in vars(wire).items()
@@ -186,7 +186,7 @@ def codes_given() -> set[tuple[str, str]]:
     place_of_code = {"ProtocolError": 0, "Error": 0, "Refusal": 0, "Problem": 0, "_unknown": 0}
     place_of_code |= {"refuse": 2, "Refused": 2, "BadArgument": 3}
     found = set()
-    for path in sorted((Path(__file__).parents[3] / "walld").rglob("*.py")):
+    for path in sorted((Path(__file__).parents[4] / "walld").rglob("*.py")):
         for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
             if not isinstance(node, ast.Call):
                 continue

@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 import pytest
-from unit.client.adapters.test_adapters_odd_bodies import CREATED, completed, done, recorded
+from unit.client.adapters.wires.test_adapters_odd_bodies import CREATED, completed, done, recorded
 
 ADDED = "response.output_item.added"
 ARGUMENTS = "response.function_call_arguments.delta"

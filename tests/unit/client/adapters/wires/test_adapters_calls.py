@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from unit.client.adapters.test_adapters_odd_bodies import (
+from unit.client.adapters.wires.test_adapters_odd_bodies import (
     CREATED,
     DONE,
     HELLO,

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from adapters.answers import answer
-from unit.client.adapters.test_adapters_odd_bodies import Said
+from unit.client.adapters.wires.test_adapters_odd_bodies import Said
 from walld_client.adapters.wires.body import Body
 from walld_client.adapters.wires.wire import Fold, failure_of
 
