@@ -1,7 +1,7 @@
 """What a stranger wrote never acts on the terminal of whoever looks: every command, every form.
 
 Through a real daemon and from its directory; in ids, text, tools, errors, paths and settings.
-`unit/pages/test_escape.py` has the characters one by one.
+`unit/test_escape.py` has the characters one by one.
 """
 
 from __future__ import annotations
