@@ -1,161 +1,21 @@
-"""The command line: exit codes, what it asks of a daemon, what it takes. The daemon is scripted."""
+"""The command line: which daemon it finds, what it takes, its exit codes, where it prints to."""
 
 import json
 import os
 import socket
 import subprocess
 import sys
-import threading
 
-import msgspec
 import pytest
-from damaged_directory import DamagedDirectory, begin, row, text
-from walld_client.wire import framing
-from walld_client.wire import messages as wire
+from damaged_directory import DamagedDirectory
 
 import walld
 from walld.cli import main
-from walld.cli.demo import recording
-from walld.cli.inspect.offline import find
-from walld.wal.layout import Flag
+
+pytestmark = pytest.mark.usefixtures("alone")
 
 
-@pytest.fixture(autouse=True)
-def alone(monkeypatch, tmp_path):
-    """No settings of the machine the tests run on, and no daemon of it either."""
-    for name in [name for name in os.environ if name.startswith("WALLD_")]:
-        monkeypatch.delenv(name)
-    monkeypatch.setenv("TMPDIR", str(tmp_path))
-    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path / "run"))
-    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
-
-
-# --- a daemon, as far as the wire goes ------------------------------------------------------------
-
-
-class Scripted:
-    """Answers Welcome, then each request with what the test says; counts on no clock."""
-
-    def __init__(self, path, answers):
-        self.path = str(path)
-        self.asked = []
-        self._answers = list(answers)
-        self._listening = socket.socket(socket.AF_UNIX)
-        self._listening.bind(self.path)
-        self._listening.listen()
-        self._thread = threading.Thread(target=self._serve)
-        self._thread.start()
-
-    def _serve(self):
-        peer, _ = self._listening.accept()
-        with peer:
-            buffer = b""
-            decode = msgspec.msgpack.Decoder(wire.FromQuery).decode
-            while data := peer.recv(65536):
-                frames, buffer = framing.split(buffer + data)
-                for frame in frames:
-                    message = decode(frame)
-                    self.asked.append(message)
-                    if isinstance(message, wire.Hello):
-                        reply = framing.encode(
-                            wire.Welcome(1, "0.1.0", b"L" * 16, 1 << 20, 1 << 19)
-                        )
-                    else:
-                        reply = self._answers.pop(0)
-                        if reply is None:
-                            return
-                    peer.sendall(reply)
-
-    def close(self):
-        self._thread.join(10)
-        self._listening.close()
-
-
-@pytest.fixture
-def scripted(tmp_path):
-    made = []
-
-    def make(*answers):
-        made.append(Scripted(tmp_path / "walld.sock", answers))
-        return made[-1]
-
-    yield make
-    for one in made:
-        one.close()
-
-
-def answer(number, value):
-    packed = msgspec.msgpack.encode(value)
-    half = len(packed) // 2
-    return framing.encode(wire.Answer(number, packed[:half], False)) + framing.encode(
-        wire.Answer(number, packed[half:])
-    )
-
-
-def test_status_in_three_forms(scripted, capsys, tmp_path):
-    status = {
-        "state": "ready",
-        "wal": {"segments": 3},
-        "slow": False,
-        "evil": "a\x1b[2J\u202eb",
-        "none": [],
-    }
-    socket_path = str(tmp_path / "walld.sock")
-    scripted(answer(1, status))
-    assert main(["status", "--socket", socket_path]) == 0
-    output = capsys.readouterr().out
-    assert "wal.segments  3" in output
-    assert "\x1b" not in output
-
-
-def test_status_as_json(scripted, capsys, tmp_path, monkeypatch):
-    monkeypatch.setenv("WALLD_SOCKET", str(tmp_path / "walld.sock"))
-    scripted(answer(1, {"state": "disk_full"}))
-    assert main(["status", "--json"]) == 0
-    assert json.loads(capsys.readouterr().out) == {"state": "disk_full"}
-
-
-def test_status_as_metrics(scripted, capsys, tmp_path):
-    daemon = scripted(answer(1, "# HELP a b\na 1\n"))
-    assert main(["status", "--prometheus", "--socket", daemon.path]) == 0
-    assert capsys.readouterr().out == "# HELP a b\na 1\n"
-
-
-def test_recover_asks_prints_and_resolves(scripted, capsys, tmp_path):
-    made = DamagedDirectory(tmp_path / "data")
-    made.segment()
-    made.batch(row(1, 0, 1, begin(), text(1, "Hi"), flags=Flag.BEGIN))
-    made.close()
-    (recovered,) = find(str(made.path)).replies
-    daemon = scripted(answer(1, [recovered]), answer(2, True))
-    arguments = ["recover", "chat", "--text", "--resolve", "--uid", "7", "--socket", daemon.path]
-    assert main(arguments) == 0
-    assert capsys.readouterr().out == "Hi\n"
-    _, recover, resolve = daemon.asked
-    assert recover == wire.Recover(1, "latest", "chat", None, [], 7)
-    assert resolve == wire.Resolve(2, "s1", 1, 7)
-
-
-def test_recover_exit_codes(scripted, capsys):
-    daemon = scripted(answer(1, []))
-    assert main(["recover", "chat", "--socket", daemon.path]) == 3
-    assert "nothing to recover" in capsys.readouterr().err
-
-
-@pytest.mark.parametrize(
-    ("reply", "said"),
-    [
-        (framing.encode(wire.Error("recovering", "segment 3 of 9", id=1)), "still reading its log"),
-        (framing.encode(wire.Error("not_allowed", "only root", "7", "0", 1)), "got 7, limit 0"),
-        (b"\xff\xff\xff\xff", "not a walld daemon"),
-        (b"\x00\x00\x00\x01\xc1", "not an answer this walld understands"),
-        (None, "hung up"),
-    ],
-)
-def test_recover_that_cannot_know_is_one(scripted, capsys, reply, said):
-    daemon = scripted(reply)
-    assert main(["recover", "chat", "--socket", daemon.path]) == 1
-    assert said in capsys.readouterr().err
+# --- no daemon, or none that answers --------------------------------------------------------------
 
 
 def test_a_daemon_that_says_nothing_is_given_up(tmp_path, capsys):
@@ -165,22 +25,6 @@ def test_a_daemon_that_says_nothing_is_given_up(tmp_path, capsys):
         arguments = ["status", "--socket", str(tmp_path / "mute"), "--timeout", "0.05"]
         assert main(arguments) == 1
     assert "no answer within 0.05 s" in capsys.readouterr().err
-
-
-@pytest.mark.parametrize(
-    ("reply", "code", "said"),
-    [
-        (answer(1, True), 0, "removed s1"),
-        (answer(1, False), 0, "nothing to remove"),
-        (framing.encode(wire.Error("refused", "it has grown", "12", "8", 1)), 1, "got 12, limit 8"),
-    ],
-)
-def test_resolve_exit_codes(scripted, capsys, reply, code, said):
-    daemon = scripted(reply)
-    arguments = ["resolve", "s1", "--last-seq", "8", "--socket", daemon.path]
-    assert main(arguments) == code
-    assert said in "".join(capsys.readouterr())
-    assert daemon.asked[1] == wire.Resolve(1, "s1", 8, None)
 
 
 def test_no_daemon_anywhere_names_every_place(capsys, tmp_path):
@@ -333,15 +177,3 @@ def test_what_cannot_be_looked_at_is_not_called_torn(command, tmp_path, capsys):
     assert main([*command, missing]) == 66
     assert "missing" in capsys.readouterr().err
     assert not (tmp_path / "new").exists(), "and nothing is begun"
-
-
-# --- the demo's recording -------------------------------------------------------------------------
-
-
-def test_recording_is_long_and_whole():
-    made = recording.load()
-    assert len(made) > 400
-    assert [call.verb for call in made[-2:]] == ["finish", "end"]
-    assert {call.verb for call in made} >= {"reasoning", "token", "tool", "tool_arguments"}
-    assert json.loads(recording.text_of(made, "tool_arguments"))["path"]
-    assert recording.text_of(made, "token").endswith("belong.")
