@@ -1,4 +1,4 @@
-"""The wire messages agree with `clients/PROTOCOL.md`, with each other, and with walld's limits."""
+"""The wire messages agree with `clients/PROTOCOL.md` and with each other."""
 
 from __future__ import annotations
 
@@ -14,7 +14,6 @@ import pytest
 from walld_client.wire import ledger_messages
 from walld_client.wire import messages as wire
 
-from walld import limits
 from walld.engine.protocol_errors import CLOSING_CODES, REFUSED_CODES, REQUEST_CODES
 
 PROTOCOL = (Path(__file__).parents[4] / "clients" / "PROTOCOL.md").read_text(encoding="utf-8")
@@ -104,23 +103,6 @@ def test_every_refusal_of_the_rules_is_in_the_table_of_streams() -> None:
     section = PROTOCOL.split("## 4.")[1].split("## 5.")[0]
     said_elsewhere = {"bad_level"}
     assert set(re.findall(r"refused `(\w+)`", section)) == REFUSED_CODES - said_elsewhere
-
-
-@pytest.mark.parametrize(
-    ("what", "number"),
-    [
-        ("body of a frame", limits.FRAME_BYTES_MAX),
-        ("text, arguments, delta, result or payload of one event", limits.TEXT_BYTES_MAX),
-        ("a session, stream, turn or parent id", limits.ID_BYTES_MAX),
-        ("a frame that was begun is whole within", int(limits.FRAME_SECONDS_MAX)),
-        ("unread Acks and refusals a peer may pile up", limits.ACK_BYTES_MAX),
-        ("live streams of a user, by their memory", limits.LIVE_BYTES_PER_UID_MAX),
-        ("a chunk of an Answer", limits.ANSWER_CHUNK_BYTES),
-    ],
-)
-def test_the_table_of_limits(what: str, number: int) -> None:
-    (row,) = [row for row in rows() if row[0] == what]
-    assert row[1].split()[0] == str(number)
 
 
 def test_tags_and_first_fields_let_an_older_daemon_go_on() -> None:
