@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
+import runpy
 from collections import Counter
 from collections.abc import Iterator
 from functools import cache
@@ -183,4 +184,56 @@ def test_every_test_of_an_sdk_is_in_a_group() -> None:
         path
         for path in TESTS
         if path.match("tests/adapters/*/test_*.py") and path.name not in groups
+    ] == []
+
+
+# --- tests/unit mirrors the packages --------------------------------------------------------------
+
+UNIT = ROOT / "tests/unit"
+MIRRORED = {"walld": "", "clients/python/walld_client": "client", "bench": "bench"}
+"""Folders of code, and where the tests of their packages are below tests/unit."""
+OF_NO_PACKAGE = {
+    "pages": "what the pages, their examples and the vectors say",
+    "harness": "what the tests themselves are run with",
+}
+OF_THE_PACKAGE_ABOVE = {"bench/costs", "bench/faults", "bench/load", "bench/peers"}
+"""What they measure is checked, not how: `tests/unit/bench` has the check for all of them."""
+
+
+def packages() -> dict[Path, Path]:
+    """Each package of the code, and where its tests are to be."""
+    found = {}
+    for code, place in MIRRORED.items():
+        for start in (ROOT / code).rglob("__init__.py"):
+            found[start.parent] = UNIT / place / start.parent.relative_to(ROOT / code)
+    return found
+
+
+def test_each_folder_of_unit_tests_is_that_of_a_package() -> None:
+    folders = {path.parent for path in UNIT.rglob("*.py")}
+    named_here = {UNIT / name for name in OF_NO_PACKAGE}
+    assert named_here <= folders, "an exception that there is no folder for"
+    strays = folders - set(packages().values()) - named_here
+    assert not strays, f"no package has these names: {sorted(map(named, strays))}"
+
+
+def test_each_package_has_its_folder_of_unit_tests() -> None:
+    """From three modules on: of a smaller one those of the package above it may do."""
+    without = {
+        named(package)
+        for package, place in packages().items()
+        if len([path for path in package.glob("*.py") if path.name != "__init__.py"]) >= 3
+        and not list(place.glob("test_*.py"))
+    }
+    assert without == OF_THE_PACKAGE_ABOVE, "its tests stand elsewhere, or it has none"
+
+
+def test_each_module_has_tests_near_it() -> None:
+    """As `make fast` looks for them; of a module beside all packages by its name alone."""
+    near = runpy.run_path(str(ROOT / ".ci/fast.py"))["near"]
+    modules = [path for code in MIRRORED for path in sorted((ROOT / code).rglob("*.py"))]
+    assert [
+        named(path)
+        for path in modules
+        if path.stem not in ("__init__", "__main__") and not list(near(ROOT, named(path)))
     ] == []
