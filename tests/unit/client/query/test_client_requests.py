@@ -156,6 +156,20 @@ def test_the_process_says_how_far_it_has_sent(daemon: FakeDaemon, asker: Asker) 
     ]
 
 
+def test_a_reply_of_a_turn_is_of_that_turns_session_too_wherever_it_moved(
+    daemon: FakeDaemon, asker: Asker
+) -> None:
+    """Its messages go there: they are waited for as what the process has said itself."""
+    daemon.answers([])
+    answer, other = asker.reply("S", turn_id="t1"), asker.reply("S")
+    answer.move("T")
+    other.move("T")
+    asker.recover("S")
+    asker.recover("T")
+    seen = [[(s.stream, s.seq) for s in r.seen] for r in daemon.requests()]
+    assert [sorted(one) for one in seen] == [[(1, 1)], [(1, 1), (2, 1)]]
+
+
 def test_refused_is_an_answer_and_the_connection_goes_on(daemon: FakeDaemon, asker: Asker) -> None:
     daemon.answer = lambda peer, request: peer.say(
         wire.Error("refused", "it grew", "12", "8", request.id)
