@@ -16,7 +16,7 @@ from contextlib import suppress
 from pathlib import Path
 
 import pytest
-from daemon_process import environment, until
+from daemon_process import PATIENCE_SECONDS, environment, until
 
 ROOT = Path(__file__).parents[3]
 RESULTS = ROOT / "bench" / "results"
@@ -163,7 +163,7 @@ def test_ctrl_c_is_one_line(tmp_path: Path, name: str, moment: str) -> None:
             stdout=subprocess.DEVNULL, start_new_session=True,
         )  # fmt: skip
         try:
-            until(lambda: MOMENTS[moment](running.pid, folder), moment)
+            until(lambda: MOMENTS[moment](running.pid, folder), moment, 2 * PATIENCE_SECONDS)
             os.killpg(running.pid, signal.SIGINT)
             running.wait(60)
             file.seek(0)

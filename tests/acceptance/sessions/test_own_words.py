@@ -88,7 +88,7 @@ def test_who_cannot_say_it_cannot_know(
 ) -> None:
     """Nobody brings the attempt forward here: then the answer is not "nothing"."""
     monkeypatch.setattr(Dialing, "hurry", lambda _: None)
-    client = connect(colour, daemon.socket_path, timeout=PATIENCE_SECONDS)
+    client = connect(colour, daemon.socket_path, timeout=PATIENCE_SECONDS / 10)
     try:
         client.reply("s", stream_id="r").token("said")
         die(daemon, client)

@@ -56,7 +56,13 @@ export class StreamRegistry {
       return stream === undefined ? [] : [stream];
     }
     const all = [...this.byNumber.values()];
-    const found = all.filter((one) => sessionId === null || one.sessionId === sessionId);
+    // The messages of a turn's reply go to the session of the turn, wherever the reply has moved.
+    const found = all.filter(
+      (one) =>
+        sessionId === null ||
+        one.sessionId === sessionId ||
+        (one.turnId !== null && one.start["session_id"] === sessionId),
+    );
     if (found.length <= SEEN_MAX) return found;
     return found.filter((one) => one.synced < one.nextSeq - 1).slice(-SEEN_MAX);
   }

@@ -30,7 +30,8 @@ const HELLO = {
   producer: PRODUCER,
   client: CLIENT_NAME,
 };
-const CANNOT_KNOW = ["recovering", "behind", "unreadable", "internal"];
+const NOT_YET = ["recovering", "behind"];
+const CANNOT_KNOW = [...NOT_YET, "unreadable", "internal"];
 
 export interface AskOptions {
   timeoutMs?: number;
@@ -56,8 +57,11 @@ export interface Asks {
 /** The connection ended before the answer; a kept one may merely have been old. */
 class Stale extends Unavailable {}
 
-/** The daemon still reads its log. Nothing of the request was done: it may be asked again. */
-class Recovering extends Unavailable {}
+/**
+ * The daemon still reads its log, or what was said before the request. Nothing of the request was done: it may be asked
+ * again.
+ */
+class NotYet extends Unavailable {}
 
 /** There is no connection to be had, and the message says why. */
 export class Absent extends Unavailable {}
@@ -86,13 +90,13 @@ export class Query implements Asks {
     const timeoutMs = options.timeoutMs ?? this.timeoutMs;
     const deadline = performance.now() + timeoutMs;
     let isLast = options.again === false;
-    let said: Recovering | undefined;
+    let said: NotYet | undefined;
     for (;;) {
       const conversation = await this.open(deadline);
       try {
         return await conversation.ask(name, asOfNow(fields), deadline, timeoutMs);
       } catch (error) {
-        if (error instanceof Recovering && performance.now() + BACKOFF_MS_MIN < deadline) {
+        if (error instanceof NotYet && performance.now() + BACKOFF_MS_MIN < deadline) {
           said = error; // it has waited for as long as it holds a request back
           await sleep(BACKOFF_MS_MIN);
           continue;
@@ -378,7 +382,7 @@ function errorOf(error: WireError): Error {
     );
   }
   if (CANNOT_KNOW.includes(error.code)) {
-    const Kind = error.code === "recovering" ? Recovering : Unavailable;
+    const Kind = NOT_YET.includes(error.code) ? NotYet : Unavailable;
     return new Kind(`walld cannot know now: ${error.message} (code ${error.code})`);
   }
   return new Refused(error.code, error.got, error.limit, error.message);

@@ -203,13 +203,14 @@ async function saying(t: TestContext, answer: (id: number, socket: Socket) => vo
   return path;
 }
 
-const recovering = (id: number) => encodeFrame("Error", { code: "recovering", message: "wait", id });
+const notYet = (id: number, code = "recovering") => encodeFrame("Error", { code, message: "wait", id });
 
-test("a daemon that still reads its log is asked again while there is time", async (t) => {
+test("a daemon that cannot know yet is asked again while there is time", async (t) => {
   let asked = 0;
   const path = await saying(t, (id, socket) => {
     asked += 1;
-    socket.write(asked < 3 ? recovering(id) : encodeFrame("Answer", { id, chunk: Buffer.from([0xc3]) }));
+    const code = ["recovering", "behind"][asked - 1];
+    socket.write(code === undefined ? encodeFrame("Answer", { id, chunk: Buffer.from([0xc3]) }) : notYet(id, code));
   });
   const client = connect(path, { timeoutMs: 20_000 });
   t.after(() => client.close(0));
@@ -217,11 +218,11 @@ test("a daemon that still reads its log is asked again while there is time", asy
   assert.equal(asked, 3);
 });
 
-test("and who has no time left is told that it does", async (t) => {
+test("and who has no time left is told that it cannot", async (t) => {
   let asked = 0;
   const path = await saying(t, (id, socket) => {
     asked += 1;
-    if (asked === 1) socket.write(recovering(id));
+    if (asked === 1) socket.write(notYet(id));
   });
   const client = connect(path, { timeoutMs: 3_000 });
   t.after(() => client.close(0));

@@ -21,7 +21,15 @@ __all__ = ["Registry"]
 class Registry:
     """Streams of one link."""
 
-    __slots__ = ("_by_id", "_by_session", "_ended", "_released", "by_number", "forgotten_events")
+    __slots__ = (
+        "_by_id",
+        "_by_session",
+        "_ended",
+        "_moved",
+        "_released",
+        "by_number",
+        "forgotten_events",
+    )
 
     def __init__(self) -> None:
         self.by_number: dict[int, Stream] = {}
@@ -29,6 +37,9 @@ class Registry:
         """Events of streams that are no longer known."""
         self._by_id: dict[str, Stream] = {}
         self._by_session: dict[str, dict[int, Stream]] = {}
+        self._moved: dict[str, dict[int, Stream]] = {}
+        """Replies of turns that are in another session now, by that of their turn: their messages
+        go there."""
         self._ended: dict[int, None] = {}
         self._released: dict[str, Stream] = {}
 
@@ -46,6 +57,8 @@ class Registry:
         """It belongs to another session from here on."""
         self._leave_session(stream)
         stream.session_id = session_id
+        if stream.start.turn_id is not None:
+            self._moved.setdefault(stream.start.session_id, {})[stream.number] = stream
         self._by_session.setdefault(session_id, {})[stream.number] = stream
 
     def refused(self, stream: Stream) -> None:
@@ -83,6 +96,7 @@ class Registry:
         streams = self.by_number
         if session_id is not None:
             streams = self._by_session.get(session_id, {})
+            streams = self._moved.get(session_id, {}) | streams
         found = reversed(streams.values())
         if len(streams) <= SEEN_MAX:
             return list(found)
@@ -105,9 +119,14 @@ class Registry:
         if self._released.get(stream.start.session_id) is stream:
             del self._released[stream.start.session_id]
         self._leave_session(stream)
+        _drop(self._moved, stream.start.session_id, stream.number)
 
     def _leave_session(self, stream: Stream) -> None:
-        streams = self._by_session.get(stream.session_id, {})
-        streams.pop(stream.number, None)
-        if not streams:
-            self._by_session.pop(stream.session_id, None)
+        _drop(self._by_session, stream.session_id, stream.number)
+
+
+def _drop(streams: dict[str, dict[int, Stream]], session_id: str, number: int) -> None:
+    found = streams.get(session_id, {})
+    found.pop(number, None)
+    if not found:
+        streams.pop(session_id, None)

@@ -20,7 +20,7 @@ from walld_client.limits import BACKOFF_SECONDS_MIN
 from walld_client.link import process
 from walld_client.link.socket_path import check_server
 from walld_client.query.query import AGAIN_SECONDS_MIN, unreachable
-from walld_client.query.requests import Conversation, Recovering, Stale
+from walld_client.query.requests import Conversation, NotYet, Stale
 from walld_client.query.sync_tokens import Receipts
 
 __all__ = ["AsyncQuery"]
@@ -101,7 +101,7 @@ class AsyncQuery:
                 await self._send(loop, self._conversation.request(make))
                 try:
                     return await self._answer(loop)
-                except Recovering:  # it has waited for as long as it holds a request back
+                except NotYet:  # it has waited for as long as it holds a request back
                     if loop.time() + AGAIN_SECONDS_MIN > self._deadline:
                         raise
                     await asyncio.sleep(BACKOFF_SECONDS_MIN)

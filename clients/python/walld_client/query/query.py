@@ -24,7 +24,7 @@ from walld_client.limits import BACKOFF_SECONDS_MIN
 from walld_client.link import process
 from walld_client.link.connection import NOSIGNAL
 from walld_client.link.socket_path import check_server
-from walld_client.query.requests import Conversation, Late, Recovering, Stale
+from walld_client.query.requests import Conversation, Late, NotYet, Stale
 from walld_client.query.sync_tokens import Receipts
 
 __all__ = ["AGAIN_SECONDS_MIN", "Query", "unreachable"]
@@ -79,7 +79,7 @@ class Query:
         Raises Unavailable (its cause is the OSError, where there is one) or Refused. A kept
         connection that turns out to be dead is made anew, once. again: the same request may be
         asked twice; where not, one that was sent and not answered is Unavailable. A daemon that
-        still reads its log is asked again while there is time.
+        cannot know yet has done nothing, and is asked again while there is time.
         """
         process.check_fork()
         seconds = self._timeout if timeout is None else timeout
@@ -124,7 +124,7 @@ class Query:
                 self._send(self._conversation.request(make))
                 try:
                     return self._answer(deadline)
-                except Recovering:  # it has waited for as long as it holds a request back
+                except NotYet:  # it has waited for as long as it holds a request back
                     if time.monotonic() + AGAIN_SECONDS_MIN > deadline:
                         raise
                     time.sleep(BACKOFF_SECONDS_MIN)

@@ -34,7 +34,7 @@ __all__ = [
     "CANNOT_KNOW",
     "Conversation",
     "Late",
-    "Recovering",
+    "NotYet",
     "Stale",
     "decode_bool",
     "decode_bytes",
@@ -67,8 +67,11 @@ _placed = msgspec.msgpack.Decoder(list[Placed])
 _sessions = msgspec.msgpack.Decoder(list[SessionFacts])
 
 
-class Recovering(Unavailable):
-    """The daemon still reads its log. Nothing of the request was done: it may be asked again."""
+class NotYet(Unavailable):
+    """The daemon still reads its log, or what was said before the request.
+
+    Nothing of the request was done: it may be asked again.
+    """
 
 
 class Late(Unavailable):
@@ -116,7 +119,7 @@ class Conversation:
         self.is_over = False
         """The daemon has ended the connection."""
         self.welcome: Welcome | None = None
-        self.said: Recovering | None = None
+        self.said: NotYet | None = None
         """What was said last, where it was that."""
 
     def hello(self) -> bytes:
@@ -193,8 +196,8 @@ class Conversation:
             if is_later and message.id == self._shown_id and self._session_id is not None:
                 self._unshown.add(self._session_id)  # it was not looked at: with the next
             if message.id in (0, self._id):
-                if message.code == "recovering":
-                    self.said = Recovering(_cannot_know(message))
+                if message.code in _NOT_YET:
+                    self.said = NotYet(_cannot_know(message))
                     raise self.said
                 self.said = None
                 self.is_over = message.id == 0
@@ -278,7 +281,8 @@ def _decoded(decoder: msgspec.msgpack.Decoder[_T], answer: bytes) -> _T:
         raise Unavailable(f"walld answered what this client cannot read: {error}") from error
 
 
-CANNOT_KNOW = ("recovering", "behind", "unreadable", "internal")
+_NOT_YET = ("recovering", "behind")
+CANNOT_KNOW = (*_NOT_YET, "unreadable", "internal")
 
 
 def is_passing(error: Exception) -> bool:
