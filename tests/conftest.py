@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from wire_peer import Daemon
 
 TEST_SECONDS_MAX = 90
+os.environ["WALLD_APP"] = "tests"  # what a test and the programs it starts say is of one
 
 # Who is started in the background of a script ignores SIGINT, by nohup(1) SIGHUP, and so would all
 # that tests start.

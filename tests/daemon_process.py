@@ -67,9 +67,12 @@ def until(
 
 
 def environment() -> dict[str, str]:
-    """This process's, without anything of walld in it, and with this tree's packages."""
+    """This process's, without anything of walld in it but the application, and with this tree's
+    packages.
+    """
     kept = {name: value for name, value in os.environ.items() if not name.startswith("WALLD_")}
-    return kept | {"PYTHONPATH": f"{ROOT}:{ROOT / 'clients/python'}"}
+    own = {"PYTHONPATH": f"{ROOT}:{ROOT / 'clients/python'}", "WALLD_APP": "tests"}
+    return kept | own
 
 
 def walld(*words: object) -> subprocess.CompletedProcess[str]:

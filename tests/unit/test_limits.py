@@ -13,7 +13,7 @@ from walld import limits
     [
         ("body of a frame", limits.FRAME_BYTES_MAX),
         ("text, arguments, delta, result or payload of one event", limits.TEXT_BYTES_MAX),
-        ("a session, stream, turn or parent id", limits.ID_BYTES_MAX),
+        ("a session, stream, turn or parent id, an `app`", limits.ID_BYTES_MAX),
         ("a frame that was begun is whole within", int(limits.FRAME_SECONDS_MAX)),
         ("unread Acks and refusals a peer may pile up", limits.ACK_BYTES_MAX),
         ("live streams of a user, by their memory", limits.LIVE_BYTES_PER_UID_MAX),

@@ -36,7 +36,7 @@ def time(seconds: float) -> str:
 
 def table(replies: Sequence[tuple[int, PartialReply]]) -> str:
     """One line a reply, (uid, reply) given."""
-    rows = [("STARTED", "UID", "STATUS", "OWNER", "EVENTS", "SESSION", "STREAM")]
+    rows = [("STARTED", "UID", "STATUS", "OWNER", "EVENTS", "APP", "SESSION", "STREAM")]
     for uid, reply in replies:
         rows.append(
             (
@@ -45,6 +45,7 @@ def table(replies: Sequence[tuple[int, PartialReply]]) -> str:
                 reply.status,
                 "alive" if reply.owner_alive else "gone",
                 str(reply.events),
+                "-" if reply.app is None else escaped_line(reply.app),
                 escaped_line(reply.session_id),
                 escaped_line(reply.stream_id),
             )
@@ -64,6 +65,7 @@ def details(reply: PartialReply) -> str:
         ("stream", escaped_line(reply.stream_id)),
         ("session", escaped_line(reply.session_id)),
         ("turn", escaped_line(reply.turn_id or "")),
+        ("app", escaped_line(reply.app or "")),
         ("status", _status(reply)),
         ("partial", f"yes ({escaped_line(reply.partial_reason or '')})" if reply.partial else "no"),
         ("started", time(reply.started_at)),

@@ -130,7 +130,7 @@ def _shape_problem(event: wire.Start) -> Problem | None:
         return "bad_seq", f"start with seq {event.seq}", "0"
     if not 0 <= event.at_ms <= AT_MS_MAX:
         return "malformed_event", f"at_ms {event.at_ms}", f"0..{AT_MS_MAX}"
-    for name in ("stream_id", "session_id", "turn_id", "parent"):
+    for name in ("stream_id", "session_id", "turn_id", "parent", "app"):
         length = id_length(getattr(event, name))
         if length > limits.ID_BYTES_MAX or (length == 0 and name in ("stream_id", "session_id")):
             return "id_length", f"{name} of {length} bytes", f"1..{limits.ID_BYTES_MAX}"

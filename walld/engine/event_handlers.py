@@ -138,6 +138,7 @@ def begin_of(connection: Connection, event: wire.Start, at_ms: int) -> records.B
         event.meta,
         at_ms,
         connection.process.owner,
+        event.app,
     )
 
 

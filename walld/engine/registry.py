@@ -34,7 +34,7 @@ class Live:
         """One more (1) or less (-1). What it began with never changes."""
         begin = stream.begin
         ids = len(begin.stream_id) + len(begin.session_id)
-        ids += len(begin.turn_id or "") + len(begin.parent or "")
+        ids += len(begin.turn_id or "") + len(begin.parent or "") + len(begin.app or "")
         self.bytes += sign * (limits.LIVE_STREAM_BYTES + ids + len(begin.meta or b""))
         self.count += sign
 

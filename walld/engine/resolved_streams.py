@@ -47,7 +47,7 @@ class _Known(NamedTuple):
         start = self.start
         texts = (
             start.stream_id, start.session_id, start.turn_id, start.parent, start.meta,
-            self.moved_to,
+            start.app, self.moved_to,
         )  # fmt: skip
         return _BYTES_EACH + sum(len(one) for one in texts if one is not None)
 
@@ -109,7 +109,7 @@ class Removed:
         """
         start = wire.Start(
             begin.number, 0, begin.stream_id, begin.session_id, begin.turn_id, begin.parent,
-            begin.meta, begin.at_ms,
+            begin.meta, begin.at_ms, begin.app,
         )  # fmt: skip
         moved_to = None if session_id == begin.session_id else session_id
         known = _Known(start, moved_to, last_seq, ended, passed_seq)

@@ -164,6 +164,7 @@ class _Reply:
             partial=reason is not None,
             partial_reason=reason,
             segments=segments,
+            app=self.begin.app,
         )
 
     # --- pieces -----------------------------------------------------------------------------------

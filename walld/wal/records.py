@@ -54,7 +54,10 @@ class Owner(msgspec.Struct, array_like=True, frozen=True, gc=False):
 
 
 class Begin(msgspec.Struct, array_like=True, tag=0, frozen=True, gc=False):
-    """Who a stream is: its first item, and the first of whatever a carried record holds of it."""
+    """Who a stream is: its first item, and the first of whatever a carried record holds of it.
+
+    app: None where its client named none, or the build that wrote the record had no such field.
+    """
 
     uid: int
     producer: bytes
@@ -66,6 +69,7 @@ class Begin(msgspec.Struct, array_like=True, tag=0, frozen=True, gc=False):
     meta: bytes | None
     at_ms: int
     owner: Owner
+    app: str | None = None
 
 
 class Text(msgspec.Struct, array_like=True, tag=1, frozen=True, gc=False):
@@ -118,7 +122,10 @@ _INT_BYTES = {0xCC: 1, 0xCD: 2, 0xCE: 4, 0xCF: 8, 0xD0: 1, 0xD1: 2, 0xD2: 4, 0xD
 
 def encode_item(item: Item) -> bytes:
     """The bytes of one item."""
-    return _encoder.encode(item)
+    raw = _encoder.encode(item)
+    if type(item) is Begin and item.app is None:  # as builds write it that know of no `app`
+        return bytes((raw[0] - 1,)) + raw[1:-1]
+    return raw
 
 
 def join_items(items: list[bytes]) -> bytes:

@@ -8,6 +8,7 @@
 /// <reference lib="esnext.disposable" preserve="true" />
 import { decode } from "@msgpack/msgpack";
 
+import { application, type Application } from "./application.ts";
 import { checkArgument, checkArguments, type Kinds } from "./encoding/argumentChecks.ts";
 import { checkedId, newStreamId } from "./encoding/ids.ts";
 import type { Redact } from "./encoding/redact.ts";
@@ -38,9 +39,14 @@ export interface ConnectOptions {
   backlogBytesMax?: number;
   /** Changes every text but ids and names before it leaves the process; what it throws is thrown by the call. */
   redact?: Redact;
+  /**
+   * The application whose replies these are, and whose `orphans` are seen; else WALLD_APP, else the main program's
+   * path, or a launcher's name and the working directory. "*": those of all applications of this user are seen.
+   */
+  app?: string;
 }
 
-const OF_A_CLIENT: Kinds = { data: "text", timeoutMs: "milliseconds", backlogBytesMax: "seq" };
+const OF_A_CLIENT: Kinds = { app: "id", data: "text", timeoutMs: "milliseconds", backlogBytesMax: "seq" };
 const OF_A_REPLY: Kinds = { streamId: "id", turnId: "id", parent: "id", autoRelease: "bool", meta: "object" };
 
 /**
@@ -86,6 +92,7 @@ export class Client {
   private readonly query: Asks;
   private readonly data: string | undefined;
   private readonly redact: Redact | undefined;
+  private readonly application: Application;
   private readonly locate: () => string;
   /** What close() comes to, from the first one on. */
   private closing: Promise<boolean> | undefined;
@@ -99,6 +106,7 @@ export class Client {
     }
     this.data = options.data ?? (process.env["WALLD_DATA"] || undefined);
     this.redact = options.redact;
+    this.application = application(options.app);
     this.locate = () => findSocket(socket);
     if (isEnabled()) {
       this.link = links.join(socket, bytesMax);
@@ -124,6 +132,7 @@ export class Client {
       parent,
       meta: values.infoBytes(meta),
       at_ms: Date.now(),
+      app: this.application.app,
     });
     return new Reply(this.link, stream, this.redact, autoRelease);
   }
@@ -194,15 +203,29 @@ export class Client {
     return (await this.replies("latest", sessionId, streamId)).at(-1) ?? null;
   }
 
-  /** Every unreleased reply, in the order in which they began. */
+  /** Every unreleased reply, in the order in which they began; without an id, of this application. */
   recoverAll(sessionId?: string): Promise<PartialReply[]> {
     return this.replies("all", sessionId === undefined ? null : checkedId(sessionId, "sessionId"), null);
   }
 
-  /** Unreleased replies whose process is gone: the only ones to adopt. */
+  /** Unreleased replies of this application whose process is gone: the only ones to adopt. */
   orphans(sessionId?: string): Promise<PartialReply[]> {
     const of = sessionId === undefined ? null : checkedId(sessionId, "sessionId");
     return this.replies("orphans", of, null);
+  }
+
+  /**
+   * Replies of this process that have ended, cancelled ones say, and are not released.
+   *
+   * Save each, then `release(streamId)`. Throws Unavailable.
+   */
+  async unsaved(sessionId?: string): Promise<PartialReply[]> {
+    if (sessionId !== undefined) checkedId(sessionId, "sessionId");
+    const found: PartialReply[] = [];
+    for (const streamId of this.link.registry.unreleased(sessionId)) {
+      found.push(...(await this.replies("all", null, streamId)));
+    }
+    return found;
   }
 
   /** Is there an unreleased reply of this session? null: cannot know. */
@@ -279,7 +302,11 @@ export class Client {
     const fields: Fields = { which, session_id: sessionId, stream_id: streamId };
     const ask = (): Fields => ({ ...fields, seen: this.seen(sessionId, streamId) });
     try {
-      return repliesOf(await this.query.ask("Recover", ask));
+      const found = repliesOf(await this.query.ask("Recover", ask));
+      // Who asks for a session or a reply by its id sees it; who sweeps takes what is found, and so sees its own.
+      const isNamed = which !== "orphans" && (sessionId !== null || streamId !== null);
+      if (isNamed || this.application.seesAll) return found;
+      return found.filter((one) => one.app === null || one.app === this.application.app);
     } catch (error) {
       if (!(error instanceof Unavailable) || error instanceof Refused) throw error;
       const kept = this.keptOffline(error, sessionId);

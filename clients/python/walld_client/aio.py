@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from walld_client.aio_steps import run
 from walld_client.argument_checks import SECONDS, Count, Path, Seconds, as_declared
-from walld_client.client import ClientBase, is_enabled
+from walld_client.client import ClientBase, is_enabled, is_named
 from walld_client.errors import Unavailable
 from walld_client.first_use import first_use, loading, made
 from walld_client.limits import BACKLOG_BYTES_MAX, CLOSE_SECONDS, TIMEOUT_SECONDS
@@ -64,8 +64,9 @@ class Client(ClientBase):
         timeout: float,
         backlog_bytes_max: int,
         redact: Callable[[str], str] | None,
+        app: str | None,
     ) -> None:
-        super().__init__(socket, data, timeout, backlog_bytes_max, redact)
+        super().__init__(socket, data, timeout, backlog_bytes_max, redact, app)
         self._loop: asyncio.AbstractEventLoop | None = None
         self._closing = asyncio.Lock()
 
@@ -105,12 +106,26 @@ class Client(ClientBase):
         return replies[-1] if replies else None
 
     async def recover_all(self, session_id: str | None = None) -> list[PartialReply]:
-        """Every unreleased reply, in the order in which they began."""
+        """Every unreleased reply, in the order in which they began.
+
+        Without an id, those of this application in all sessions.
+        """
         return await self._replies("all", session_id, None)
 
     async def orphans(self, session_id: str | None = None) -> list[PartialReply]:
-        """Unreleased replies whose process is gone: the only ones to adopt."""
+        """Unreleased replies of this application whose process is gone: the only ones to adopt."""
         return await self._replies("orphans", session_id, None)
+
+    async def unsaved(self, session_id: str | None = None) -> list[PartialReply]:
+        """Replies of this process that have ended, cancelled ones say, and are not released.
+
+        Save each, then `release(stream_id)`. Raises Unavailable.
+        """
+        return [
+            reply
+            for stream_id in self._unsaved(session_id)
+            for reply in await self._replies("all", None, stream_id)
+        ]
 
     async def has_partial(self, session_id: str) -> bool | None:
         """Is there an unreleased reply of this session? None: cannot know."""
@@ -240,7 +255,7 @@ class Client(ClientBase):
         except Unavailable as error:
             self._proven_empty(error, session_id)
             return []
-        return self._recovered(answer)
+        return self._recovered(answer, every=is_named(which, session_id, stream_id))
 
 
 @as_declared
@@ -251,13 +266,14 @@ def connect(
     timeout: Seconds = TIMEOUT_SECONDS,
     backlog_bytes_max: Count = BACKLOG_BYTES_MAX,
     redact: Callable[[str], str] | None = None,
+    app: str | None = None,
 ) -> Client:
     """A client for asyncio; the arguments are those of `walld_client.connect`."""
     if not is_enabled():
         from walld_client.aio_null import AsyncNullClient
 
         return AsyncNullClient()
-    return Client(socket, data, timeout, backlog_bytes_max, redact)
+    return Client(socket, data, timeout, backlog_bytes_max, redact, app)
 
 
 async def _until(deadline: float, future: asyncio.Future[bool]) -> bool:

@@ -91,6 +91,9 @@ class AsyncNullClient(Client):
     async def orphans(self, session_id: str | None = None) -> list[PartialReply]:
         return []
 
+    async def unsaved(self, session_id: str | None = None) -> list[PartialReply]:
+        return []
+
     async def has_partial(self, session_id: str) -> bool | None:
         return False
 

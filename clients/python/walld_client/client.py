@@ -36,6 +36,7 @@ from walld_client.limits import (
     TIMEOUT_SECONDS,
 )
 from walld_client.link import process
+from walld_client.link.application import application
 from walld_client.link.socket_path import find_socket
 from walld_client.link.stream import Stream
 from walld_client.reply import send
@@ -55,9 +56,11 @@ if TYPE_CHECKING:
     from walld_client.session.session import Session
     from walld_client.session.session_steps import SessionSteps
 
-__all__ = ["Ask", "Client", "ClientBase", "check", "connect", "is_enabled"]
+__all__ = ["Ask", "Client", "ClientBase", "check", "connect", "is_enabled", "is_named"]
 
 _log = logging.getLogger("walld")
+_NAMED_MAX = 5
+"""Of other applications, in a log line."""
 _T = TypeVar("_T")
 
 Ask = Callable[[int], msgspec.Struct]
@@ -79,6 +82,7 @@ class ClientBase:
         timeout: float,
         backlog_bytes_max: int,
         redact: Callable[[str], str] | None,
+        app: str | None,
     ) -> None:
         if backlog_bytes_max < BACKLOG_BYTES_MIN:
             raise ValueError(
@@ -89,6 +93,7 @@ class ClientBase:
         self._data = None if given is None else os.fspath(given)
         self._timeout = timeout
         self._redact = checked(redact)
+        self._app, self._sees_all = application(app)
         self._locate = partial(find_socket, path)
         self._key, self._link = link_registry.join(path, backlog_bytes_max)
         self._taken: bool | None = None
@@ -150,6 +155,7 @@ class ClientBase:
             None if parent is None else checked_id(parent, "parent"),
             value_encoding.info_bytes(meta),
             time.time_ns() // 1_000_000,
+            self._app,
         )
         if self._taken is not None:
             _log.warning("this walld client is closed: reply %r is not sent", start.stream_id)
@@ -194,13 +200,37 @@ class ClientBase:
 
         return decode_bool(answer)
 
-    @staticmethod
-    def _recovered(answer: bytes) -> list[PartialReply]:
+    def _recovered(self, answer: bytes, *, every: bool) -> list[PartialReply]:
+        """every: also those of other applications."""
         with loading():
             from walld_client.query.requests import decode_replies
             from walld_client.recovered.partial import from_recovered
 
-        return [from_recovered(one) for one in decode_replies(answer)]
+        told = decode_replies(answer)
+        if every or self._sees_all:
+            return list(map(from_recovered, told))
+        own = [one for one in told if one.app in (None, self._app)]
+        if others := {one.app for one in told} - {None, self._app}:
+            _log.info(
+                "%d replies of other applications are left to them (%s); connect(app='*') sees all",
+                len(told) - len(own),
+                ", ".join(map(repr, sorted(map(str, others))[:_NAMED_MAX])),
+            )
+        return list(map(from_recovered, own))
+
+    def _unsaved(self, session_id: str | None) -> list[str]:
+        """Stream ids of what has ended here and is not released, in the order of their begin."""
+        if session_id is not None:
+            checked_id(session_id, "session_id")
+        process.check_fork()
+        with self._link.mutex:  # reading only
+            return [
+                stream.start.stream_id
+                for stream in self._link.registry.by_number.values()
+                if stream.terminal
+                and not (stream.released or stream.gone)
+                and session_id in (None, stream.session_id)
+            ]
 
     def _sent(self, session_id: str) -> list[messages.Seen]:
         return self._seen(session_id, None)
@@ -291,8 +321,9 @@ class Client(ClientBase):
         timeout: float,
         backlog_bytes_max: int,
         redact: Callable[[str], str] | None,
+        app: str | None,
     ) -> None:
-        super().__init__(socket, data, timeout, backlog_bytes_max, redact)
+        super().__init__(socket, data, timeout, backlog_bytes_max, redact, app)
         self._closing = process.Mutex()
         self._closer = 0
         """The thread that has that."""
@@ -334,12 +365,26 @@ class Client(ClientBase):
         return replies[-1] if replies else None
 
     def recover_all(self, session_id: str | None = None) -> list[PartialReply]:
-        """Every unreleased reply, in the order in which they began."""
+        """Every unreleased reply, in the order in which they began.
+
+        Without an id, those of this application in all sessions.
+        """
         return self._replies("all", session_id, None)
 
     def orphans(self, session_id: str | None = None) -> list[PartialReply]:
-        """Unreleased replies whose process is gone: the only ones to adopt."""
+        """Unreleased replies of this application whose process is gone: the only ones to adopt."""
         return self._replies("orphans", session_id, None)
+
+    def unsaved(self, session_id: str | None = None) -> list[PartialReply]:
+        """Replies of this process that have ended, cancelled ones say, and are not released.
+
+        Save each, then `release(stream_id)`. Raises Unavailable.
+        """
+        return [
+            reply
+            for stream_id in self._unsaved(session_id)
+            for reply in self._replies("all", None, stream_id)
+        ]
 
     def has_partial(self, session_id: str) -> bool | None:
         """Is there an unreleased reply of this session? None: cannot know."""
@@ -450,7 +495,14 @@ class Client(ClientBase):
         except Unavailable as error:
             self._proven_empty(error, session_id)
             return []
-        return self._recovered(answer)
+        return self._recovered(answer, every=is_named(which, session_id, stream_id))
+
+
+def is_named(which: str, session_id: str | None, stream_id: str | None) -> bool:
+    """Who asks for a session or a reply by its id sees it, whichever application's; who sweeps
+    takes what is found, and so sees its own.
+    """
+    return which != "orphans" and (session_id is not None or stream_id is not None)
 
 
 def _left(deadline: float) -> float:
@@ -465,6 +517,7 @@ def connect(
     timeout: Seconds = TIMEOUT_SECONDS,
     backlog_bytes_max: Count = BACKLOG_BYTES_MAX,
     redact: Callable[[str], str] | None = None,
+    app: str | None = None,
 ) -> Client:
     """A client. Never fails for want of a daemon: events wait in memory until there is one.
 
@@ -474,13 +527,15 @@ def connect(
     daemon. timeout: what a request waits. backlog_bytes_max: what is held until it is known
     synced. redact: changes every text but ids and names before it leaves the process; a secret
     split over two tokens is its author's problem unless it buffers. What it raises is raised by
-    the call.
+    the call. app: the application whose replies these are, and whose `orphans` are seen; else
+    WALLD_APP, else the main program's path, or a launcher's name and the working directory. "*":
+    those of all applications of this user are seen.
     """
     if not is_enabled():
         from walld_client.null import NullClient
 
         return NullClient()
-    return Client(socket, data, timeout, backlog_bytes_max, redact)
+    return Client(socket, data, timeout, backlog_bytes_max, redact, app)
 
 
 def check(socket: str | os.PathLike[str] | None = None) -> str:

@@ -241,6 +241,9 @@ class NullClient(Client):
     def orphans(self, session_id: str | None = None) -> list[PartialReply]:
         return []
 
+    def unsaved(self, session_id: str | None = None) -> list[PartialReply]:
+        return []
+
     def has_partial(self, session_id: str) -> bool | None:
         return False
 

@@ -39,4 +39,5 @@ def walld(
             monkeypatch.delenv(name)
     with start_daemon(tmp_path_factory.mktemp("walld") / "data") as daemon:
         monkeypatch.setenv("WALLD_SOCKET", daemon.socket)
+        monkeypatch.setenv("WALLD_APP", "pytest")  # the test and what it starts are one
         yield daemon

@@ -54,7 +54,7 @@ def test_the_files_are_what_the_generator_gives() -> None:
 # Written by hand from PROTOCOL.md and the msgpack specification, never from the code.
 BY_HAND = {
     "hello_agent": "0000001f 97 00 01 a56167656e74 c410000102030405060708090a0b0c0d0e0f c400 00 a0",
-    "start": "00000015 99 02 01 00 a572756e2d31 a6636861742d37 c0 c0 c0 00",
+    "start": "00000016 9a 02 01 00 a572756e2d31 a6636861742d37 c0 c0 c0 00 c0",
     "token": "0000000c 95 03 01 01 c40548656c6c6f c0",
     "token_empty": "00000007 95 03 01 02 c400 c0",
     "token_high_half": "0000000a 95 03 01 03 c403eda0bd c0",
@@ -77,9 +77,11 @@ BY_HAND = {
     "end_clean": "00000007 96 0f 01 2a c3 c0 c0",
     "end_cancelled": "0000000b 96 0f 01 2c c2 c0 a475736572",
     "release": "00000004 93 10 01 2d",
-    "resume_nothing_held": "0000001c 97 11 99020100a572756e2d31a6636861742d37c0c0c000 2e2d2e c2 c0",
-    "resume_all_held": "0000001c 97 11 99020100a572756e2d31a6636861742d37c0c0c000 00 ff 2e c2 c0",
-    "resume_moved": "0000001f 97 11 99020100a572756e2d31a6636861742d37c0c0c000 2e2d2e c2 a36e6577",
+    "resume_nothing_held": "0000001d 97 11 9a020100a572756e2d31a6636861742d37c0c0c000c0"
+    " 2e2d2e c2 c0",
+    "resume_all_held": "0000001d 97 11 9a020100a572756e2d31a6636861742d37c0c0c000c0 00 ff 2e c2 c0",
+    "resume_moved": "00000020 97 11 9a020100a572756e2d31a6636861742d37c0c0c000c0"
+    " 2e2d2e c2 a36e6577",
     "drain_written": "0000000b 93 12 01 a77772697474656e",
     "welcome": "0000002b 96 01 01 ab77616c6c6420302e312e30"
     " c410f0f1f2f3f4f5f6f7f8f9fafbfcfdfeff ce00100000 ce000ff000",

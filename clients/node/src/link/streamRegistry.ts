@@ -67,6 +67,14 @@ export class StreamRegistry {
     return found.filter((one) => one.synced < one.nextSeq - 1).slice(-SEEN_MAX);
   }
 
+  /** Ids of what has ended and is not released, in the order of their begin. */
+  unreleased(sessionId: string | undefined): string[] {
+    return [...this.byNumber.values()]
+      .filter((one) => one.terminal && !one.released && !one.gone)
+      .filter((one) => sessionId === undefined || one.sessionId === sessionId)
+      .map((one) => one.streamId);
+  }
+
   /** Events that were ever given a seq here. */
   get events(): number {
     let events = this.forgottenEvents;

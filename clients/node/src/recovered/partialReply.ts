@@ -70,6 +70,8 @@ export class PartialReply {
   readonly walRecovered = true;
   /** Why there may be more replies than those told with it, or a later one; null: there are none. */
   readonly doubt: string | null;
+  /** The application whose it is; null: everybody's, of a client that names none. */
+  readonly app: string | null;
 
   constructor(wire: WireRecovered) {
     this.streamId = wire.stream_id;
@@ -96,6 +98,7 @@ export class PartialReply {
     this.partialReason = wire.partial_reason;
     this.segments = wire.segments.map(segmentOf);
     this.doubt = wire.doubt;
+    this.app = wire.app;
   }
 
   /** Of the last attempt, all steps joined. */

@@ -15,7 +15,7 @@ export const TAGGED = {
   Start: [
     2,
     "stream int, seq int, stream_id str, session_id str, turn_id str? = nil, parent str? = nil, " +
-      "meta bin? = nil, at_ms int = 0",
+      "meta bin? = nil, at_ms int = 0, app str? = nil",
   ],
   Token: [3, "stream int, seq int, text bin, info bin? = nil"],
   Reasoning: [4, "stream int, seq int, text bin, info bin? = nil"],
@@ -94,7 +94,8 @@ export const INNER = {
     "stream_id str, session_id str, uid int, turn_id str?, parent str?, meta bin?, status str, " +
     "owner_alive bool, lost_reason str?, error ReplyError?, finish_reason str?, " +
     "started_at_ms int, last_event_at_ms int, last_seq int, gaps [Gap], attempts int, " +
-    "events int, partial bool, partial_reason str?, segments [RecoveredSegment], doubt str? = nil",
+    "events int, partial bool, partial_reason str?, segments [RecoveredSegment], doubt str? = nil, " +
+      "app str? = nil",
   Gap: "first_seq int, last_seq int, verdict str",
   ReplyError: "message str, kind str? = nil, detail bin? = nil",
   RecoveredSegment:
@@ -160,6 +161,7 @@ export interface WireRecovered {
   partial_reason: string | null;
   segments: WireSegment[];
   doubt: string | null;
+  app: string | null;
 }
 
 export interface WireSegment {

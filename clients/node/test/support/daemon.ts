@@ -24,6 +24,7 @@ const PATIENCE_MS = 30_000;
 delete process.env["WALLD_SOCKET"];
 delete process.env["WALLD_DATA"];
 delete process.env["WALLD_ENABLED"];
+process.env["WALLD_APP"] = "tests"; // what a test and the programs it starts say is of one
 
 /** Wait until `condition` gives something true; that. */
 export async function until<T>(condition: () => T | Promise<T>, what: string): Promise<NonNullable<T>> {

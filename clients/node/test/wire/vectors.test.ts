@@ -131,7 +131,7 @@ test("text frames written by hand are ordinary ones", () => {
 test("integers travel as integers, and none is rounded", () => {
   const at = Date.now();
   const frame = encodeFrame("Start", { stream: 1, seq: 0, stream_id: "a", session_id: "b", at_ms: at });
-  assert.equal(frame[frame.length - 9], 0xcf, "uint64, no float");
+  assert.equal(frame[frame.length - 10], 0xcf, "uint64, no float");
   const beyond = Buffer.from("9523c403414243cf0020000000000000", "hex"); // 2^53 where a number may be
   assert.throws(() => decodeBody(beyond, ["Error"]), Unreadable);
   assert.throws(() => decodeAnswer(Buffer.from("91cf0020000000000000", "hex"), "[int]"), Unreadable);

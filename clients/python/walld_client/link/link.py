@@ -360,6 +360,7 @@ def _numbered(start: messages.Start, number: int) -> messages.Start:
         start.parent,
         start.meta,
         start.at_ms,
+        start.app,
     )
 
 

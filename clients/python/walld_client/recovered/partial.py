@@ -54,6 +54,7 @@ class PartialReply(msgspec.Struct, frozen=True, kw_only=True):
     whole, and partial_reason says by what evidence. text: of the last attempt, all steps joined.
     segments: everything, in order, earlier attempts too. doubt: why there may be more replies than
     those that were told with it, or a later one, which cannot be read; None: there are none.
+    app: the application whose it is; None: everybody's, of a client that names none.
     """
 
     stream_id: str
@@ -78,6 +79,7 @@ class PartialReply(msgspec.Struct, frozen=True, kw_only=True):
     segments: list[Segment]
     wal_recovered: bool = True
     doubt: str | None = None
+    app: str | None = None
 
     def messages(self, format: Format = "plain") -> list[dict[str, Any]]:  # noqa: A002
         """The last attempt as messages.
@@ -201,4 +203,5 @@ def from_recovered(recovered: wire.Recovered) -> PartialReply:
         text=wtf8.join("".join([segment.text for segment in spoken])),
         segments=segments,
         doubt=recovered.doubt,
+        app=recovered.app,
     )

@@ -138,7 +138,10 @@ class Welcome(Message, tag=1, frozen=True):
 
 
 class Start(Message, tag=2, frozen=True):
-    """Seq 0 of a stream: opens it. `meta` is opaque msgpack. `at_ms` is the client's wall clock."""
+    """Seq 0 of a stream: opens it. `meta` is opaque msgpack. `at_ms` is the client's wall clock.
+
+    app: the application whose reply it is, one of several of a user; None is everybody's.
+    """
 
     stream: int
     seq: int
@@ -148,6 +151,7 @@ class Start(Message, tag=2, frozen=True):
     parent: str | None = None
     meta: bytes | None = None
     at_ms: int = 0
+    app: str | None = None
 
 
 class Token(Message, tag=3, frozen=True):
@@ -509,6 +513,7 @@ class Recovered(Message, frozen=True):
     """A reply as far as it got. Statuses: live | complete | cancelled | errored | crashed.
 
     doubt: of the answer it is in, why there may be more replies than it has, or a later one.
+    app: as its Start says.
     """
 
     stream_id: str
@@ -532,6 +537,7 @@ class Recovered(Message, frozen=True):
     partial_reason: str | None
     segments: list[RecoveredSegment]
     doubt: str | None = None
+    app: str | None = None
 
 
 FromAgent = Hello | Resume | Drain | Event

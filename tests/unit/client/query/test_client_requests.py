@@ -188,7 +188,7 @@ def test_a_daemon_that_cannot_know_yet_says_so(
     daemon: FakeDaemon, path: str, colour: str, code: str
 ) -> None:
     daemon.answer = lambda peer, request: peer.say(wire.Error(code, "wait", id=request.id))
-    asker = Asker(colour, path, timeout=0.2)
+    asker = Asker(colour, path, timeout=1.5)
     with pytest.raises(walld_client.Unavailable, match="cannot know now"):
         asker.recover("S")
     assert asker.has_partial("S") is None
