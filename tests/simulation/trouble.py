@@ -153,7 +153,7 @@ class Trouble:
             self._world.watch.check_writes(daemon)
         if self._plan.hurts or daemon is None or not daemon._ready.is_set():
             return
-        oldest = daemon.engine.commit.oldest
+        oldest = daemon.engine.schedule.oldest
         late = 0.0 if oldest is None else anyio.current_time() - oldest
         if late > BOUND_SECONDS + 0.5:
             raise Wrong(f"an event has waited {late:.1f} s to be written (P3, I7)")

@@ -89,13 +89,13 @@ class Watch:
     def _created(self) -> None:
         daemon = self._world.lives.daemon
         if daemon is not None and self._batches < 0:
-            self._batches, self._writes = daemon.engine.sealing.written_no, 0
+            self._batches, self._writes = daemon.engine.batches.written_no, 0
         self._writes -= 1  # its header's
 
     def check_writes(self, daemon: Daemon) -> None:
         """I15, where no write was cut short and none failed."""
         if self._batches < 0 or not self._is_whole or not self._is_sound:
             return
-        batches = daemon.engine.sealing.written_no - self._batches
+        batches = daemon.engine.batches.written_no - self._batches
         if self._writes > batches + 1:  # one may be under way
             raise Wrong(f"{self._writes} writes for {batches} batches (I15)")

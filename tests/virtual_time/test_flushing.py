@@ -98,7 +98,7 @@ def test_a_slow_disk_lengthens_the_linger_and_the_bound_holds(tmp_path: Path) ->
                 for seq in range(1, 600):
                     agent.send(wire.Token(1, seq, b"x"))
                     await anyio.sleep(1 / 20)
-                assert virtual.engine.commit.linger == 1.5
+                assert virtual.engine.schedule.linger == 1.5
                 assert 1.5 <= virtual.lag_max() <= 2.0
                 virtual.worker.seconds = 0.0
 
@@ -116,7 +116,7 @@ def test_a_fixed_linger_that_does_not_fit_is_shortened(tmp_path: Path) -> None:
                     await anyio.sleep(0.1)
                     if seq == 60:  # the first flush could not know
                         first = virtual.lag_max()
-                assert virtual.engine.commit.linger_shortened
+                assert virtual.engine.schedule.linger_shortened
                 assert first <= 3.5
                 buckets = {
                     sample.labels["le"]: sample.value

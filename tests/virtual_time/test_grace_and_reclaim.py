@@ -66,7 +66,7 @@ def test_a_peer_that_cannot_be_seen_has_its_grace(
             assert await status_of(virtual, "r") == ("crashed", False)
             await anyio.sleep(2)
             assert home.holds(b"r")
-            assert len(virtual.engine.kept) == 1, "and a partial is made of it"
+            assert len(virtual.engine.partials) == 1, "and a partial is made of it"
 
     with peers_named(monkeypatch, 0):
         run(main)
@@ -151,7 +151,7 @@ def test_back_after_the_grace_it_goes_on_behind_its_partial(
                 await again.drain("synced")
             await anyio.sleep(limits.RECLAIM_SECONDS_DEFAULT)
             assert await recovered(virtual, "r") is None
-            assert len(virtual.engine.kept) == 0
+            assert len(virtual.engine.partials) == 0
             assert virtual.engine.counters.lost_acked == 0
 
     with peers_named(monkeypatch, 0):

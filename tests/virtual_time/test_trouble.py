@@ -37,7 +37,7 @@ def test_a_stop_whose_last_sync_fails_syncs_what_it_wrote_again(tmp_path: Path) 
                 await virtual.ended.wait()
                 syncs = [number for verb, _, number in virtual.faults.told if verb == "sync"]
                 assert syncs[-3:] == [errno.EIO, errno.EIO, None]
-                assert virtual.engine.sealing.synced_no >= virtual.engine.sealing.recorded_no
+                assert virtual.engine.batches.synced_no >= virtual.engine.batches.recorded_no
 
     run(main)
 
@@ -198,7 +198,7 @@ def test_what_was_said_to_a_start_without_any_room_is_written_before_it_stops(
             assert text_of(await recovered(virtual, "r")) == b"word " * 10
             with Peer(virtual) as agent:
                 agent.send(wire.Start(2, 0, "later", "s"), wire.Token(2, 1, b"one"))
-                await until(lambda: virtual.engine.sealing.waiting)
+                await until(lambda: virtual.engine.batches.waiting)
                 virtual.stop.set()
                 await anyio.sleep(20)
                 assert not virtual.ended.is_set(), "what it has taken is nowhere else"

@@ -149,7 +149,7 @@ class Background:
 
     async def _say_refused(self) -> None:
         """A program that waits for nothing may not hear it; the operator does."""
-        refused = self._engine.rules.refused_starts
+        refused = self._engine.handlers.refused_starts
         while refused:
             uid, stream_id, code = refused.popleft()
             _peers_log.warning(

@@ -69,7 +69,7 @@ from walld.disk.real import RealDisk
 from walld.disk.reserve import Reserve
 from walld.disk.retrying import PatientDisk, patiently
 from walld.engine.engine import Engine
-from walld.engine.flush_schedule import GroupCommit
+from walld.engine.flush_schedule import FlushSchedule
 from walld.errors import ConfigError, DirectoryTaken, WalldError
 from walld.ledger.artifacts import ArtifactStore
 from walld.ledger.snapshot import SnapshotStore
@@ -88,7 +88,7 @@ if TYPE_CHECKING:
     from walld.daemon.settings import Settings
     from walld.disk.base import Disk
     from walld.disk.lock import Owner
-    from walld.engine.peer import Connection, Process
+    from walld.engine.producer import Connection, Process
     from walld.wal.records import Owner as StreamOwner
 
 __all__ = ["Daemon", "serve"]
@@ -114,7 +114,7 @@ class Daemon:
         self.settings = settings
         self.owner = owner
         self.engine = engine = Engine(
-            GroupCommit(settings.flush_bound_ms, settings.flush_linger_ms)
+            FlushSchedule(settings.flush_bound_ms, settings.flush_linger_ms)
         )
         engine.log_uuid, engine.epoch = owner.log_uuid, owner.epoch
         self.notifier = notifier
@@ -313,7 +313,7 @@ class Daemon:
         _log.info(
             "ready: %d streams, %d partials, %d bytes of log read in %.3f s",
             len(self.engine.registry.replies),
-            len(self.engine.kept),
+            len(self.engine.partials),
             mended.scanned_bytes,
             time.perf_counter() - begun,
         )
@@ -331,7 +331,7 @@ class Daemon:
         while True:
             await anyio.sleep(_TICK_SECONDS)
             await self.intake.tick()
-            for lost in self.engine.attested.told():
+            for lost in self.engine.lost_acked.told():
                 _log.critical("lost_acked: uid %d, %s %s, seqs %d to %d", *lost)
             trouble = self.state.disk_trouble
             if (trouble is None) != (hung is None) and self.writer.trouble is None:
@@ -374,7 +374,7 @@ class Daemon:
                 if await self._checkpoints.finish():
                     await self.flusher.finish()
                 await self.background.look_last()
-                await self._worker.run(partial(self.owner.ended, self.engine.sealing.synced_no))
+                await self._worker.run(partial(self.owner.ended, self.engine.batches.synced_no))
         self.intake.close()
         self._files.close()
         self.metrics.close()

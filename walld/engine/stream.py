@@ -25,7 +25,7 @@ from walld.wal.index import OFFSET_BITS
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from walld.engine.peer import Connection, Process
+    from walld.engine.producer import Connection, Process
 
 __all__ = ["Place", "Stream", "Waiting", "varint_lengths"]
 

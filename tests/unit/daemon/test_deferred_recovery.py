@@ -142,9 +142,9 @@ def test_what_is_feared_lost_is_taken_from_who_still_has_it(
         home = Home(tmp_path)
         if restarted:
             async with living(home) as virtual:
-                await until(lambda: virtual.engine.kept.where(os.getuid(), "s1"))
+                await until(lambda: virtual.engine.partials.where(os.getuid(), "s1"))
         async with living(home) as virtual:
-            await until(lambda: virtual.engine.kept.where(os.getuid(), "s1"))
+            await until(lambda: virtual.engine.partials.where(os.getuid(), "s1"))
             assert gaps(await recovered(virtual, "s1")) == GAP
             with Peer(virtual, producer=b"p" * 16) as again:
                 again.send(wire.Resume(wire.Start(1, 0, "s1", "chat"), 7, told, told + 1))

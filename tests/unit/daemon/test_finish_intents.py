@@ -26,7 +26,7 @@ from walld.disk.base import Disk
 from walld.disk.medium import Crashed, Storage
 from walld.disk.simulated import SimulatedDisk
 from walld.engine.engine import Engine
-from walld.engine.flush_schedule import GroupCommit
+from walld.engine.flush_schedule import FlushSchedule
 from walld.errors import FormatError, Refusal
 from walld.ledger.artifacts import ArtifactStore
 from walld.ledger.intents import DELETE, FORK, Unfinished, UnfinishedStore
@@ -49,7 +49,7 @@ class World:
         self.disk: Disk = SimulatedDisk(storage)
         stores = (LedgerStore(self.disk), SnapshotStore(self.disk), ArtifactStore(self.disk))
         self.files = Files(*stores, InlineWorker(), InlineWorker())
-        engine, flusher = Engine(GroupCommit(3000, None)), Any
+        engine, flusher = Engine(FlushSchedule(3000, None)), Any
         self.sessions = Sessions(engine, flusher, self.files, "", lambda *_: None)
         self._finishing = Finishing(engine, flusher, self.files, self.sessions)
 

@@ -17,7 +17,7 @@ from virtual_daemon import Home, Peer, Virtual, asked, living, recovered, run, t
 from walld_client.wire import messages as wire
 
 from walld.disk.real import RealDisk
-from walld.engine.partial_index import KeptFacts
+from walld.engine.partial_index import IndexedPartial
 from walld.partials.file import PARTIAL_HEADER_BYTES, PartialFacts
 from walld.partials.names import Whose
 from walld.partials.store import PartialStore
@@ -210,9 +210,9 @@ def test_what_a_start_could_not_read_is_nobody_else_s(
         async with living(home) as virtual:
             monkeypatch.setattr(PartialStore, "read_facts", READ_FACTS)
             if is_read_since:
-                (names,) = virtual.engine.kept.all_names()
-                facts = KeptFacts(1, 2, 1, 5, whose=Whose(agent.producer, 1, "s"))
-                virtual.engine.kept.add(*names, facts)
+                (names,) = virtual.engine.partials.all_names()
+                facts = IndexedPartial(1, 2, 1, 5, whose=Whose(agent.producer, 1, "s"))
+                virtual.engine.partials.add(*names, facts)
             with Peer(virtual) as other:
                 other.send(wire.Resume(START, 0, -1, 3), START, *tokens(1, "B1 ", "B2 "))
                 if is_read_since:

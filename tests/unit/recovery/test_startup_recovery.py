@@ -21,7 +21,7 @@ from walld.cli.inspect.offline import Found, find
 from walld.disk.medium import Storage
 from walld.disk.real import RealDisk
 from walld.disk.simulated import SimulatedDisk
-from walld.engine.partial_index import Kept, KeptFacts
+from walld.engine.partial_index import IndexedPartial, PartialIndex
 from walld.partials.file import PartialFacts
 from walld.partials.store import PartialStore
 from walld.recovery.quarantine import lost_to_power, rename_residue, report
@@ -50,8 +50,8 @@ def kept(world: World) -> None:
     """Stream 1 becomes a partial."""
     (stream,) = world.engine.registry.by_no.values()
     world.engine.orphan(stream, "agent_lost")
-    facts = KeptFacts(
-        stream.no, stream.next_seq - 1, world.engine.sealing.written_no, stream.begin.at_ms
+    facts = IndexedPartial(
+        stream.no, stream.next_seq - 1, world.engine.batches.written_no, stream.begin.at_ms
     )
     world.engine.keep(stream, "s", stream.begin.stream_id, facts)
 
@@ -80,10 +80,10 @@ def test_records_of_a_kept_reply_are_not_taken_for_damage() -> None:
     assert world.engine.segments.oldest.live_bytes == 0
     world.engine.segments.unlinked(world.engine.segments.oldest)
     del world.files[1]
-    again = world.restarted(power=False, kept=world.engine.kept)
+    again = world.restarted(power=False, kept=world.engine.partials)
     assert again.replaced == {}
     assert again.engine.registry.by_no == {}
-    assert again.engine.kept.of_session(1000, "s") == ["r1"]
+    assert again.engine.partials.of_session(1000, "s") == ["r1"]
 
 
 def test_records_without_a_beginning_are_kept_in_quarantine(
@@ -162,7 +162,7 @@ def test_those_that_a_full_disk_has_no_room_for_stay_where_they_are() -> None:
         world.flush()
         world.sync()
     del world.files[1]
-    mended = mend(Full(dict(world.files)), cast("Any", KeptAlone(Kept())), LOG)
+    mended = mend(Full(dict(world.files)), cast("Any", KeptAlone(PartialIndex())), LOG)
     assert [one.unreadable for one in mended.segments] == [True, True]
     assert mended.doubt is not None
     assert "2 parts of the log" in mended.doubt

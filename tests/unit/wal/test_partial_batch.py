@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from wal_files import LOG, BytesFile, LogWriter
 
-from walld.wal.encode import BatchBuilder
+from walld.wal.encode import BatchEncoder
 from walld.wal.layout import BATCH_HEADER_BYTES, Flag, segment_seed
 from walld.wal.partial_batch import DoubtfulBatch, doubtful_batch
 from walld.wal.records import pack_body
@@ -17,7 +17,7 @@ def written() -> tuple[LogWriter, int, int]:
     """A log of one batch of three records: the log, the batch's offset and length."""
     log = LogWriter()
     log.segment()
-    builder = BatchBuilder()
+    builder = BatchEncoder()
     for no, first_seq, last_seq, flags, array in ROWS:
         body = pack_body(no, array) if array else b""
         builder.add(no, first_seq, last_seq, flags, body)

@@ -15,7 +15,7 @@ from walld.disk.base import Disk, Entry
 from walld.disk.real import RealDisk
 from walld.disk.retrying import PatientDisk
 from walld.wal import layout, scan
-from walld.wal.encode import BatchBuilder, settled_batches
+from walld.wal.encode import BatchEncoder, settled_batches
 from walld.wal.layout import BATCH_HEADER_BYTES, BatchHeader, BatchKind, SegmentHeader, Settled
 from walld.wal.log_scan import LogScan, list_segments
 from walld.wal.scan import Record, SegmentScan
@@ -69,7 +69,7 @@ def test_every_width_of_every_column_is_read_as_it_was_written(
     """Alone and among small ones, before and behind: one large value widens a column for all."""
     rows = [(1, 0, 0, 1, b"a"), (2, 3, 4, 0, b"")][:company]
     rows.insert(company // 2, (stream_no, first_seq, last_seq, 255, bytes(size)))
-    builder = BatchBuilder()
+    builder = BatchEncoder()
     for row in rows:
         builder.add(*row)
     batch = builder.seal(1)

@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
     from walld.daemon.api.replies import Recovery
     from walld.daemon.session_store.handles import Files
-    from walld.engine.peer import Connection
-    from walld.engine.session_log import Ledger
+    from walld.engine.producer import Connection
+    from walld.engine.session_log import SessionLog
 
 __all__ = ["ArtifactRequests"]
 
@@ -53,7 +53,7 @@ class ArtifactRequests:
         if gone and (name := next((one for one in _named(request) if one in gone), None)):
             raise Refusal("artifact_missing", _DELETED, name, "an artifact of the session")
 
-    async def check_there(self, request: wire.Append, ledger: Ledger) -> None:
+    async def check_there(self, request: wire.Append, ledger: SessionLog) -> None:
         """No session begins with an entry that names what is not there (A2). Refusal.
 
         A daemon that was killed knows of no delete any more. In a session that goes on somebody may

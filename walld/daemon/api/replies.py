@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from walld.daemon.storage.reply_reader import Order, Reader
     from walld.daemon.transport.socket_reader import Intake
     from walld.engine.engine import Engine
-    from walld.engine.peer import Connection
+    from walld.engine.producer import Connection
     from walld.engine.stream import Stream
 
 __all__ = ["Recovery"]
@@ -119,7 +119,7 @@ class Recovery:
             return self._intake.callers.has_hung_up(connection)
         stream = producer.streams.get(seen.stream)
         if stream is None:
-            if self._engine.removed.awaits(connection.uid, seen.producer, seen):
+            if self._engine.resolved.awaits(connection.uid, seen.producer, seen):
                 return False
             # Not by `number_max`: a stream of the log may have a higher number than one that only
             # its producer holds, and will resume.
@@ -136,13 +136,13 @@ class Recovery:
         def waits() -> bool:
             return any(
                 stream.begin.uid == uid and session_id in (None, *stream.session_ids)
-                for no, stream in engine.settling.streams.items()
-                if no not in engine.settling.moved
+                for no, stream in engine.turn_commit.streams.items()
+                if no not in engine.turn_commit.moved
             )
 
         if engine.disk_full or not waits():
             return
-        engine.commit.hurry_flush()
+        engine.schedule.hurry_flush()
         with anyio.move_on_after(_RELEASED_WAIT_SECONDS):
             while waits():
                 self._flusher.wake()
@@ -208,7 +208,7 @@ class Recovery:
         self, uid: int, session_id: str | None, stream_id: str | None
     ) -> tuple[list[Stream], list[tuple[str, str]]]:
         """Streams in the log, and names of partials that are not among them."""
-        registry, kept = self._engine.registry, self._engine.kept
+        registry, kept = self._engine.registry, self._engine.partials
         if stream_id is not None:
             stream = registry.by_key.get((uid, stream_id))
             streams = [] if stream is None else [stream]
@@ -235,18 +235,18 @@ class Recovery:
         return streams, names
 
     def _is_moved(self, stream: Stream) -> bool:
-        return stream.no in self._engine.settling.moved
+        return stream.no in self._engine.turn_commit.moved
 
     def kept_of(self, uid: int, session_id: str) -> list[tuple[str, str]]:
         """(session name, stream name) of the partials of a session, as far as they are no part of a
         reply in the log, which may have moved to another since.
         """
         session = path_name(session_id)
-        names = [(session, name) for name in self._engine.kept.of_session(uid, session_id)]
+        names = [(session, name) for name in self._engine.partials.of_session(uid, session_id)]
         return [name for name in names if not self._is_in_log(uid, name)]
 
     def _is_in_log(self, uid: int, name: tuple[str, str]) -> bool:
-        facts = self._engine.kept.facts(uid, *name)
+        facts = self._engine.partials.facts(uid, *name)
         return facts is not None and facts.stream_no in self._engine.registry.by_no
 
     async def _latest(
@@ -284,15 +284,15 @@ class Recovery:
             if stream.lost_reason is None:
                 raise Refusal("refused", "its owner is alive: only it may release", "alive", "gone")
             self._check_grown(stream.next_seq - 1, request.last_seq)
-            self._engine.sealing.check_open()
+            self._engine.batches.check_open()
             now = event_loop.now()
             written = event_loop.Bell()
-            self._engine.removed.let_go(stream, now)
+            self._engine.resolved.let_go(stream, now)
             self._engine.when("written", written.ring, now)
             self._flusher.wake()
             await written.wait()
             return True
-        where = self._engine.kept.where(uid, request.stream_id)
+        where = self._engine.partials.where(uid, request.stream_id)
         if where is None:
             return False
         try:

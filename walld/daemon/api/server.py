@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from walld.daemon.transport.connections import Connections
     from walld.daemon.transport.query_sockets import Caller
     from walld.engine.engine import Engine
-    from walld.engine.peer import Connection
+    from walld.engine.producer import Connection
 
 __all__ = ["Requests"]
 

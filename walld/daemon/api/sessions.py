@@ -43,8 +43,8 @@ if TYPE_CHECKING:
     from walld.daemon.session_store.turn_watcher import Turns
     from walld.daemon.storage.partial_writer import Keeper
     from walld.engine.engine import Engine
-    from walld.engine.peer import Connection
-    from walld.engine.session_log import Ledger
+    from walld.engine.producer import Connection
+    from walld.engine.session_log import SessionLog
     from walld.ledger.runs import Run
 
 __all__ = ["SessionRequests", "Taken"]
@@ -137,7 +137,7 @@ class SessionRequests:
             now = event_loop.now()
             self._artifacts.check_sent(request, uid)  # in the step of the append: no delete between
             try:
-                placed = self._engine.ledgers.append(
+                placed = self._engine.session_logs.append(
                     ledger,
                     request.entries,
                     request.expected_seq,
@@ -153,7 +153,7 @@ class SessionRequests:
             await anyio.sleep(_ROOM_PAUSE_SECONDS)  # a checkpoint is on its way, and makes room
         return Taken(placed, self._receipt_of(ledger) if request.level == "synced" else b"")
 
-    async def _opened(self, uid: int, request: wire.Append) -> Ledger:
+    async def _opened(self, uid: int, request: wire.Append) -> SessionLog:
         """Its session, for the step that follows: behind that a delete or a fork may take it away.
 
         So may one that comes while artifacts are looked for, and then it is looked for again.
@@ -162,7 +162,7 @@ class SessionRequests:
             ledger = await self._sessions.open(uid, request.session_id, create=True)
             assert ledger is not None
             await self._artifacts.check_there(request, ledger)
-            if self._engine.ledgers.is_open(ledger):
+            if self._engine.session_logs.is_open(ledger):
                 return ledger
 
     async def named(
@@ -217,7 +217,7 @@ class SessionRequests:
         # What its process said before it asked is not to come behind the answer.
         await self._recovery.taken(connection, request.seen)
         session_id = request.session_id
-        self._engine.sealing.check_open()
+        self._engine.batches.check_open()
         doubt, there = self._sessions.doubt, False
         if doubt is not None and doubt.may_return:
             raise Refusal("unreadable", f"nothing was deleted: {doubt.why}", session_id)
@@ -242,8 +242,8 @@ class SessionRequests:
         """Of all its replies in the log; whoever still speaks on one begins it anew."""
         streams = self._engine.registry.of_session(uid, session_id)
         for stream in streams:
-            self._engine.removed.let_go(stream, event_loop.now())
-            self._engine.settling.settled(stream)
+            self._engine.resolved.let_go(stream, event_loop.now())
+            self._engine.turn_commit.settled(stream)
         return bool(streams)
 
     # --- reading --------------------------------------------------------------------------------
@@ -261,7 +261,7 @@ class SessionRequests:
 
     async def _written(self, uid: int, session_id: str) -> None:
         """What was read just now holds no line of the daemon's own that a kill would take (N1)."""
-        ledger = self._engine.ledgers.open.get((uid, session_id))
+        ledger = self._engine.session_logs.open.get((uid, session_id))
         if ledger is not None and ledger.is_unwritten:
             with anyio.move_on_after(_WRITTEN_SECONDS):
                 await self._sessions.until("written")
@@ -379,7 +379,7 @@ class SessionRequests:
         self, connection: Connection, request: wire.Sessions
     ) -> list[wire.SessionFacts]:
         uid = self._recovery.uid_of(connection, request.uid)
-        sessions, ledgers = self._sessions, self._engine.ledgers
+        sessions, ledgers = self._sessions, self._engine.session_logs
         found = await session_facts(sessions, ledgers, self._files, uid, request.prefix)
         if not found:
             self._sessions.check_known(uid, request.prefix)

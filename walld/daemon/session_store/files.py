@@ -12,7 +12,7 @@ from itertools import chain as chained
 from typing import TYPE_CHECKING, NamedTuple
 
 from walld import limits
-from walld.engine.session_log import Ledger
+from walld.engine.session_log import SessionLog
 from walld.errors import FormatError
 from walld.escape import escaped_line
 from walld.ledger.line import chain_of, line_seq
@@ -117,7 +117,7 @@ class SessionFiles:
             event = line_event(last)
             if event.seq > state.last_seq:
                 state.apply(event)
-        chain = Ledger.first_chain(uid, session_id) if tail is None else tail.chain
+        chain = SessionLog.first_chain(uid, session_id) if tail is None else tail.chain
         if last:  # also where the snapshot knows it: a start finds it again
             chain = chain_of(last)
         state.lose(max(until, self._snapshots.covers(uid, session_id)))

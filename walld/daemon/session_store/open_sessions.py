@@ -20,7 +20,7 @@ from walld.daemon import event_loop
 from walld.daemon.session_store.files import SessionFiles
 from walld.daemon.session_store.session_fork import Founding
 from walld.disk.base import NO_ROOM
-from walld.engine.session_log import Ledger
+from walld.engine.session_log import SessionLog
 from walld.errors import Refusal
 from walld.ledger.intents import DELETE, Unfinished
 from walld.ledger.scan import Break
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from walld.daemon.session_store.handles import Files, Source
     from walld.daemon.storage.flusher import Flusher
     from walld.engine.engine import Engine
-    from walld.engine.peer import Process
+    from walld.engine.producer import Process
     from walld.ledger.pending import Pending
     from walld.ledger.repair_notes import Leap
     from walld.ledger.runs import Run
@@ -83,14 +83,14 @@ class Sessions:
 
     async def open(
         self, uid: int, session_id: str, *, create: bool = False, appends: bool = False
-    ) -> Ledger | None:
+    ) -> SessionLog | None:
         """The session, folded; None where it was never written, unless it is to be made.
 
         appends: its next line may leap, and that is written down before there is one. OSError where
         it cannot be. It is so, too, for who would make it.
         """
         self._check_read(uid, session_id)
-        ledgers, key = self._engine.ledgers, (uid, session_id)
+        ledgers, key = self._engine.session_logs, (uid, session_id)
         ledger, appends = ledgers.open.get(key), appends or create
         may_leap = appends and ledger is not None and ledger.fear is not None
         if ledger is not None and ledger.state is not None and not may_leap:
@@ -141,8 +141,8 @@ class Sessions:
             if not lock.locked() and self._opening.get(key) is lock:  # else it has passed on
                 del self._opening[key]
 
-    async def _open(self, uid: int, session_id: str, create: bool) -> Ledger | None:
-        ledgers, key = self._engine.ledgers, (uid, session_id)
+    async def _open(self, uid: int, session_id: str, create: bool) -> SessionLog | None:
+        ledgers, key = self._engine.session_logs, (uid, session_id)
         if (place := self.unplaced.get(key)) is not None:
             await place()
             del self.unplaced[key]
@@ -154,7 +154,7 @@ class Sessions:
             if not folded.was_written and not create:
                 return None
             if ledger is None:
-                ledger = Ledger(uid, session_id, folded.state, folded.chain)
+                ledger = SessionLog(uid, session_id, folded.state, folded.chain)
                 ledgers.open[key] = ledger
             else:
                 ledger.state, ledger.chain = folded.state, folded.chain
@@ -177,7 +177,7 @@ class Sessions:
         """
         await self._settled(uid, session_id)
         key = uid, session_id
-        ledger = self._engine.ledgers.open.get(key)
+        ledger = self._engine.session_logs.open.get(key)
         if ledger is not None and ledger.state is None:
             ledger = await self.open(uid, session_id)
         pending = [] if ledger is None else list(ledger.pending)
@@ -190,7 +190,7 @@ class Sessions:
             until = ledger.state.last_seq if fear is None else fear.first_seq - 1
         read = partial(self._files.read, uid, session_id, after, limit, pending, until, fear)
         found = await self.thread.run(partial(read, held_bytes_max))
-        if ledger is not None and self._engine.ledgers.open.get(key) is not ledger:
+        if ledger is not None and self._engine.session_logs.open.get(key) is not ledger:
             # Deleted meanwhile, or closed.
             return await self.lines(uid, session_id, after, limit, held_bytes_max)
         last = found.last_seq(after)
@@ -213,7 +213,7 @@ class Sessions:
     async def last_seq(self, uid: int, session_id: str) -> int:
         """Of its last event, 0 where there is none. Reads one line of the file at most."""
         await self._settled(uid, session_id)
-        ledger = self._engine.ledgers.open.get((uid, session_id))
+        ledger = self._engine.session_logs.open.get((uid, session_id))
         if ledger is not None and ledger.pending:
             return ledger.pending[-1].seq
         if ledger is not None and ledger.state is not None and ledger.fear is None:
@@ -232,9 +232,11 @@ class Sessions:
         key = uid, session_id
         async with self._locked(key):
             self.going[key] = InterruptedError(errno.EINTR, "not done", session_id)
-            ledger = self._engine.ledgers.open.pop(key, None)  # nothing is appended from here on
+            ledger = self._engine.session_logs.open.pop(
+                key, None
+            )  # nothing is appended from here on
             number = self._store.deleted.begin()
-            replies = self._engine.removed.of_session(*key)
+            replies = self._engine.resolved.of_session(*key)
             self.founding.goes(key)
             log, until_no = self._engine.log_uuid.hex(), self._engine.registry.last_no
             note = Unfinished(DELETE, uid, session_id, erase=True, log=log, until_no=until_no)
@@ -242,12 +244,12 @@ class Sessions:
                 await self.thread.run(partial(self._note_delete, note, ledger is not None))
             except BaseException:
                 if ledger is not None:
-                    self._engine.ledgers.open[key] = ledger
+                    self._engine.session_logs.open[key] = ledger
                 del self.going[key]
                 raise
             try:
                 if ledger is not None:
-                    self._engine.ledgers.forget(ledger, event_loop.now())
+                    self._engine.session_logs.forget(ledger, event_loop.now())
                     self.unplaced.pop(key, None)
                 await self.until("synced")
                 is_open = ledger is not None
@@ -301,11 +303,13 @@ class Sessions:
         key = (uid, session_id)
         async with self._locked(key):
             self._check_whole(key)
-            ledger = self._engine.ledgers.open.get(key)
+            ledger = self._engine.session_logs.open.get(key)
             if ledger is not None:
                 if ledger.state is None or ledger.is_begun:
                     return False
-                del self._engine.ledgers.open[key]  # whoever opens it waits, and folds the lines
+                del self._engine.session_logs.open[
+                    key
+                ]  # whoever opens it waits, and folds the lines
             found = partial(self.founding.found, uid, session_id, made, source)
             return await self.thread.run(found)
 
@@ -331,7 +335,7 @@ class Sessions:
     async def exists(self, uid: int, session_id: str) -> bool:
         """True where anything was ever written to it."""
         await self._settled(uid, session_id)
-        ledger = self._engine.ledgers.open.get((uid, session_id))
+        ledger = self._engine.session_logs.open.get((uid, session_id))
         if ledger is not None and (ledger.pending or ledger.is_begun):
             return True
         return await self.thread.run(partial(self._files.exists, uid, session_id))
@@ -367,10 +371,10 @@ class Sessions:
 
     # --- turns -----------------------------------------------------------------------------------
 
-    def _look_at_turns(self, ledger: Ledger) -> None:
+    def _look_at_turns(self, ledger: SessionLog) -> None:
         """Open turns of a session that was folded just now: is their owner there?"""
         assert ledger.state is not None
-        ledgers, now = self._engine.ledgers, event_loop.now()
+        ledgers, now = self._engine.session_logs, event_loop.now()
         for turn in ledger.state.journal.open_turns():
             key = (ledger.uid, ledger.session_id, turn.turn_id)
             if turn.owner is None or ledgers.is_owned(key) or ledgers.is_lost(key):

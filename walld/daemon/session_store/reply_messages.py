@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
     from walld.daemon.session_store.handles import Files, Source
     from walld.daemon.session_store.open_sessions import Sessions
-    from walld.engine.session_log import Ledger
+    from walld.engine.session_log import SessionLog
     from walld.sessions.state.session_state import SessionState
     from walld.sessions.state.turns import TurnState
 
@@ -72,7 +72,7 @@ class ReplyEntries:
         return fit(told)
 
     async def named(
-        self, ledger: Ledger, stream_id: str, messages: list[tuple[dict[str, Any], bytes]]
+        self, ledger: SessionLog, stream_id: str, messages: list[tuple[dict[str, Any], bytes]]
     ) -> list[tuple[str, bool]]:
         """The ids of the entries that messages are, and which are there, however often they come.
 

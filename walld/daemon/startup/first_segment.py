@@ -58,7 +58,7 @@ class Opening:
         await self._may_go_on.wait()
 
     async def _starved(self) -> None:
-        self._engine.sealing.is_shut = True
+        self._engine.batches.is_shut = True
         # A stop must find the numbers that it has given all written.
         self._rest.shield = not self._is_given_up
         self._may_go_on.set()
@@ -96,7 +96,7 @@ class Opening:
             await writer.settled()
             await writer.tell_synced()  # damage from now on is none of what a crash leaves
             writer.starved = None
-            self._engine.sealing.is_shut = False
+            self._engine.batches.is_shut = False
             self.is_over.set()
             self._may_go_on.set()
 
@@ -105,6 +105,6 @@ class Opening:
 
         False where nothing was taken, and the log is as it was found.
         """
-        if not self.is_over.is_set() and self._engine.sealing.waiting and self._mended is not None:
+        if not self.is_over.is_set() and self._engine.batches.waiting and self._mended is not None:
             await self._run(self._mended)
         return self.is_over.is_set()

@@ -77,7 +77,7 @@ class Toll:
             if not 0 <= first_seq <= last_seq <= stream.synced_seq:
                 _log.error("stream %d: which seqs it held cannot be told", stream.no)
                 first_seq = last_seq = max(stream.synced_seq, 0)
-            self._engine.attested.count(
+            self._engine.lost_acked.count(
                 stream.begin.uid, stream.begin.stream_id, first_seq, last_seq
             )
 

@@ -107,7 +107,7 @@ class Reader:
         whole = at == 0 and count is None
         source: list[bytes | Located] = []
         for place in stream.places(at, count):
-            body = self._engine.sealing.in_memory(place)
+            body = self._engine.batches.in_memory(place)
             if body is not None:
                 source.append(body)
                 continue
@@ -120,7 +120,7 @@ class Reader:
             source += stream.building
             stream.seal()
             waiting = [item.item for item in stream.waiting]
-        base = self._engine.kept.by_no.get(stream.no) if whole else None
+        base = self._engine.partials.by_no.get(stream.no) if whole else None
         no = stream.no
 
         def items(read: _Read, damaged: list[BadRecord]) -> list[records.Item]:
@@ -175,8 +175,8 @@ class Reader:
                         folds.append(self._of_partial(uid, *one, unread, alone=alone))
                     elif not one.gone:
                         folds.append(self._of_stream(one, self._files.read))
-                    elif one.no in self._engine.kept.by_no:
-                        todo.append(self._engine.kept.by_no[one.no][1:])
+                    elif one.no in self._engine.partials.by_no:
+                        todo.append(self._engine.partials.by_no[one.no][1:])
                 found += await self._background.run(partial(_all, folds))
             await self.toll.count()
         finally:
@@ -206,7 +206,7 @@ class Reader:
     def _at_once(self, stream: Stream) -> list[tuple[Order, wire.Recovered]] | None:
         """The reply, on the loop: None where it is long, or a disk may have to be waited for."""
         size = stream.waiting_bytes + sum(stream.sizes)
-        if size > _AT_ONCE_BYTES or stream.no in self._engine.kept.by_no:
+        if size > _AT_ONCE_BYTES or stream.no in self._engine.partials.by_no:
             return None
         try:
             return _all([self._of_stream(stream, self._cached)])
@@ -224,7 +224,7 @@ class Reader:
         alive, lost, begin = stream.lost_reason is None, stream.lost_reason, stream.begin
         live, no = alive and not stream.terminal, stream.no
         gap_word, known_seq = (
-            self._engine.kept.gap_word_of(stream, self._engine.gap_word),
+            self._engine.partials.gap_word_of(stream, self._engine.gap_word),
             stream.known_seq,
         )
         damaged: list[BadRecord] = []

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from walld.daemon.transport.connections import Connections, Peer
     from walld.daemon.transport.liveness import Processes
     from walld.engine.engine import Engine
-    from walld.engine.peer import Connection
+    from walld.engine.producer import Connection
 
 __all__ = ["ACCEPTS_MAX", "Door", "Newcomer"]
 
@@ -167,7 +167,7 @@ class Door:
         Returns an agent that may begin now, None for all others. Raises ProtocolError.
         """
         connection = peer.connection
-        first = self._engine.feed.first(connection, data)
+        first = self._engine.decoder.first(connection, data)
         if first is None:
             return None
         hello, rest = first

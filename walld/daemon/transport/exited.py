@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from walld.daemon.transport.connections import Connections, Peer
     from walld.daemon.transport.fair_queue import Shares
     from walld.daemon.transport.liveness import Processes
-    from walld.engine.peer import Connection, Process
+    from walld.engine.producer import Connection, Process
 
 __all__ = ["Departed"]
 

@@ -86,7 +86,7 @@ class Shares:
         count = self.parts.turn_bytes(connection.process)
         if not count:
             self._sate(peer)
-            self._engine.commit.hurry_flush()
+            self._engine.schedule.hurry_flush()
         return count
 
     def waited_since(self, swept_at: float) -> float:
@@ -103,10 +103,10 @@ class Shares:
         engine = self._engine
         descriptor = peer.socket.fileno()
         given = self._given[descriptor] = self._given.get(descriptor, 0) + count
-        if given < limits.SHARE_BYTES or engine.disk_full or engine.commit.oldest is None:
+        if given < limits.SHARE_BYTES or engine.disk_full or engine.schedule.oldest is None:
             return  # the last: nothing of it waits for a flush, so none would let it go on
         self._sate(peer)
-        engine.commit.hurry_flush()
+        engine.schedule.hurry_flush()
 
     def _sate(self, peer: Peer) -> None:
         if peer.selector is not None:
@@ -124,7 +124,7 @@ class Shares:
         self._renew()
 
     def _renew(self) -> None:
-        self._owed = self._engine.sealing.unsynced_bytes >= limits.UNSYNCED_BYTES_MAX // 2
+        self._owed = self._engine.batches.unsynced_bytes >= limits.UNSYNCED_BYTES_MAX // 2
         self.parts.renew(owed=self._owed)
         if not self._owed:
             self._give()
@@ -144,7 +144,7 @@ class Shares:
         If that was all, no other is due that would let on who has given its share meanwhile.
         """
         self._flush_since = math.inf
-        if self._engine.commit.oldest is None:
+        if self._engine.schedule.oldest is None:
             self._renew()
 
     def synced(self) -> None:
@@ -158,7 +158,7 @@ class Shares:
         What is held is the agent's alone until it is read: a share each second is safe from its
         death then, as far as the queue goes.
         """
-        idle = self._engine.commit.oldest is None
+        idle = self._engine.schedule.oldest is None
         if self._engine.disk_full or self._is_stuck or (idle and not self._owed):
             self.parts.renew(owed=False)
             if self._sated:

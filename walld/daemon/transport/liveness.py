@@ -22,7 +22,7 @@ from msgspec.structs import replace
 
 from walld import limits
 from walld.daemon.transport import credentials
-from walld.engine.peer import Process
+from walld.engine.producer import Process
 
 if TYPE_CHECKING:
     import socket

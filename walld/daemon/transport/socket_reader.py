@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from walld.daemon.transport.fair_queue import Shares
     from walld.daemon.transport.liveness import Processes
     from walld.engine.engine import Engine
-    from walld.engine.peer import Connection, Process
+    from walld.engine.producer import Connection, Process
 
 __all__ = ["Intake"]
 
@@ -88,7 +88,7 @@ class Intake:
         self._behind: list[tuple[Newcomer, dict[Connection, int]]] = []
         """Who waits for earlier connections of the same producer to be read."""
         self._swept_at = 0.0
-        self._rest_max = min(limits.REST_SECONDS_MAX, engine.commit.bound / _REST_SHARE)
+        self._rest_max = min(limits.REST_SECONDS_MAX, engine.schedule.bound / _REST_SHARE)
         self._slow_frames = SlowFrames(connections, shares, self._turn)
         self.departed = Departed(
             connections, door, processes, shares, self._turn, self._read, self._unpark, self._lose
@@ -298,9 +298,9 @@ class Intake:
         connection.producer = registry.producer(connection.uid, hello.producer)
         connection.producer.connections.append(connection)
         if hello.log == self._engine.log_uuid:
-            self._engine.attested.attest(hello.synced_no, self._engine.sealing.reached_no)
+            self._engine.lost_acked.attest(hello.synced_no, self._engine.batches.reached_no)
         if rest:
-            self._engine.feed.take(connection, rest, at_ms)
+            self._engine.decoder.take(connection, rest, at_ms)
             self._took()
 
     # --- reading --------------------------------------------------------------------------------
@@ -313,9 +313,9 @@ class Intake:
         most = self._shares.turn_bytes(peer)
         if not most:
             return 0
-        slow = self._engine.feed.slow
+        slow = self._engine.decoder.slow
         count = self._read(peer, at_ms, most)
-        parts.gave(connection.process, count, self._engine.feed.slow - slow)
+        parts.gave(connection.process, count, self._engine.decoder.slow - slow)
         return count
 
     def _read(self, peer: Peer, at_ms: int, most: int = limits.READ_BYTES_MAX) -> int:
@@ -336,7 +336,7 @@ class Intake:
         before = len(connection.tail)
         try:
             if connection.producer is not None:
-                self._engine.feed.take(connection, data, at_ms)
+                self._engine.decoder.take(connection, data, at_ms)
                 self._took()
             elif (newcomer := self._door.first(peer, data)) is not None:
                 self._begin(newcomer, at_ms)

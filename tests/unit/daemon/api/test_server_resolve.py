@@ -183,7 +183,7 @@ def test_a_partial_of_another_log_that_cannot_be_removed_ends_no_reply_of_this_o
         (home.data / "LOCK").unlink()
         async with living(home) as again:
             with await say(again, "new", b"from the new log"):
-                kept = again.engine.kept
+                kept = again.engine.partials
                 assert all(kept.facts(*names) is None for names in kept.all_names())
                 store = again.daemon.background._keeper._store
 

@@ -23,8 +23,8 @@ async def orphaned(virtual: Virtual, stream_id: str = "r") -> tuple[str, str]:
     """The owner of a stream is taken for gone, and its partial is made: its names."""
     virtual.engine.orphan(virtual.engine.registry.by_key[UID, stream_id], "agent_lost")
     virtual.daemon.background.wake()
-    await until(lambda: virtual.engine.kept.where(UID, stream_id))
-    names = virtual.engine.kept.where(UID, stream_id)
+    await until(lambda: virtual.engine.partials.where(UID, stream_id))
+    names = virtual.engine.partials.where(UID, stream_id)
     assert names is not None
     return names
 
@@ -113,7 +113,7 @@ def test_a_second_resolve_takes_no_new_reply_of_that_id(tmp_path: Path) -> None:
             async with anyio.create_task_group() as both:
                 both.start_soon(keeper.resolve_partial, UID, *names)
                 await anyio.sleep(1)
-                if names[1] in virtual.engine.kept.of_session(UID, "s"):
+                if names[1] in virtual.engine.partials.of_session(UID, "s"):
                     await keeper.resolve_partial(UID, *names)
                 await keeper.remove_unwanted()
                 with Peer(virtual) as other:
@@ -174,7 +174,7 @@ def test_the_latest_is_the_one_before_where_the_last_is_let_go_meanwhile(tmp_pat
                 found = await latest(*given)
                 later = virtual.engine.registry.by_key.get((UID, "q"))
                 if later is not None:
-                    virtual.engine.removed.let_go(later, anyio.current_time())
+                    virtual.engine.resolved.let_go(later, anyio.current_time())
                 return found
 
             vars(recovery)["_latest"] = resolved
@@ -192,7 +192,7 @@ async def nothing_left(virtual: Virtual) -> None:
         virtual.engine.orphan(stream, "agent_lost")
     virtual.daemon.background.wake()
     await anyio.sleep(3)
-    assert virtual.engine.kept.all_names() == []
+    assert virtual.engine.partials.all_names() == []
     assert await recovered(virtual, "r") is None
 
 
@@ -212,7 +212,7 @@ def test_a_reply_of_a_turn_that_was_released_stays_so_behind_the_delete(tmp_path
             vars(turns)["_settle"] = later
             agent = Peer(virtual)
             agent.send(start, *said_whole)
-            await until(lambda: virtual.engine.settling.streams)
+            await until(lambda: virtual.engine.turn_commit.streams)
             agent.socket.close()
             with Peer(virtual, "query") as reader:
                 reader.send(wire.Delete(1, "s"))
@@ -253,7 +253,7 @@ def test_whose_end_only_the_owner_knows_of_may_still_be_released(tmp_path: Path)
 def test_what_is_known_of_them_is_bounded_by_user(tmp_path: Path) -> None:
     async def main() -> None:
         async with living(Home(tmp_path)) as virtual:
-            removed = virtual.engine.removed
+            removed = virtual.engine.resolved
             begin = (await begun(virtual)).begin
             for uid, count in ((1, 3), (2, 100)):
                 for number in range(count):

@@ -33,7 +33,7 @@ async def orphaned(virtual: Virtual, stream_id: str = "r") -> None:
     """The owner of a stream is gone, and its partial is made."""
     virtual.engine.orphan(virtual.engine.registry.by_key[UID, stream_id], "agent_lost")
     virtual.daemon.background.wake()
-    await until(lambda: virtual.engine.kept.where(UID, stream_id))
+    await until(lambda: virtual.engine.partials.where(UID, stream_id))
 
 
 def test_the_log_lets_go_of_a_partial_that_is_durable_and_not_before(tmp_path: Path) -> None:
@@ -183,15 +183,15 @@ def test_a_sync_that_fails_while_a_place_is_looked_for_puts_it_off(
     async def main() -> None:
         home = Home(tmp_path)
         async with living(home) as virtual:
-            sealing = virtual.engine.sealing
+            batches = virtual.engine.batches
 
             async def looks_while_a_sync_fails(self: Keeper, stream: Stream) -> bool:
                 if all(number is None for _, _, number in virtual.faults.told):
                     virtual.faults.next["sync"] = [errno.EIO]
                     virtual.worker.seconds = 0.5
-                    virtual.engine.commit.hurry_sync()
+                    virtual.engine.schedule.hurry_sync()
                     virtual.daemon.syncer.wake()
-                    await until(lambda: sealing.written_no < last)
+                    await until(lambda: batches.written_no < last)
                 found = await looks(self, stream)
                 virtual.background.seconds = 1.0  # it is written again while the partial is made
                 return found
@@ -201,13 +201,13 @@ def test_a_sync_that_fails_while_a_place_is_looked_for_puts_it_off(
                 await agent.drain("synced")
                 agent.send(wire.Token(1, 2, b"and not"))
                 await agent.drain()
-            last = sealing.written_no
+            last = batches.written_no
             with monkeypatch.context() as patch:
                 patch.setattr(Keeper, "_has_place", looks_while_a_sync_fails)
                 await orphaned(virtual)
-            names = virtual.engine.kept.where(UID, "r")
+            names = virtual.engine.partials.where(UID, "r")
             assert names is not None
-            facts = virtual.engine.kept.facts(UID, *names)
+            facts = virtual.engine.partials.facts(UID, *names)
             assert facts is not None
             assert (facts.last_seq, facts.wal_until) == (2, last)
 

@@ -132,7 +132,7 @@ def test_no_sync_begins_beside_one_that_the_writer_has_begun(tmp_path: Path) -> 
             with Peer(virtual) as agent:
                 agent.send(START)
                 await agent.drain("synced")
-                syncer, written_no = virtual.daemon.syncer, virtual.engine.sealing.written_no
+                syncer, written_no = virtual.daemon.syncer, virtual.engine.batches.written_no
                 following = syncer.follow(written_no)
                 assert following is not None
                 following.start()
