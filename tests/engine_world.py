@@ -14,7 +14,7 @@ from walld_client.wire import messages as wire
 from walld_client.wire.framing import encode, split
 
 from walld.daemon.startup.restore_streams import restore
-from walld.daemon.storage.reply_reader import BadRecord, Reader
+from walld.daemon.storage.reply_reader import BadRecord, ReplyReader
 from walld.disk.base import Entry
 from walld.engine.batch import Carry, SealedBatch
 from walld.engine.engine import Engine
@@ -138,7 +138,9 @@ class World:
         self.replaced: dict[str, bytes] = {}
         """Files that its start wrote."""
         # Of the files it calls `read` alone; partials and threads are not met here.
-        self.reader = Reader(self.engine, cast("Any", self), cast("Any", None), cast("Any", None))
+        self.reader = ReplyReader(
+            self.engine, cast("Any", self), cast("Any", None), cast("Any", None)
+        )
         self.segment()
 
     # --- who talks ------------------------------------------------------------------------------
@@ -261,7 +263,7 @@ class World:
         world.engine = Engine(FlushSchedule(3000, None))
         world.engine.log_uuid = LOG
         world.posted, world.names, world.files, world.wrote = set(), 0, files, []
-        world.reader = Reader(
+        world.reader = ReplyReader(
             world.engine, cast("Any", world), self.reader._store, cast("Any", None)
         )
         restore(world.engine, mended, "boot", lambda _uid, _owner: None, 0.0)

@@ -21,7 +21,7 @@ from walld_client.errors import Refused, Unavailable
 from walld_client.limits import SUBMIT_SECONDS, TIMEOUT_SECONDS
 from walld_client.link import process
 from walld_client.query.requests import Conversation, decode_bool, decode_placed
-from walld_client.query.sync_tokens import Receipts
+from walld_client.query.sync_tokens import SyncTokens
 from walld_client.session import ledger_steps
 from walld_client.session.append_order import Posted
 from walld_client.session.entries import draft
@@ -62,7 +62,7 @@ class Clerk(Agent):
         self._books = world.books
         self._path = world.socket_path
         self._connection: socket.socket | None = None
-        self._receipts = Receipts()
+        self._receipts = SyncTokens()
         self._conversation = Conversation(self._receipts)
         self._posts = _Posts()
         self._made = 0

@@ -54,7 +54,7 @@ class Questions:
     async def check_peace(self) -> None:
         """Nothing rotted: nothing may be called corrupt, nothing lost that was promised."""
         daemon = await self._world.lives.up()
-        mended = daemon.state._mended
+        mended = daemon.status._mended
         if mended is not None and mended.verdict.corrupt and not self.is_spoiled():
             raise Wrong(f"corrupt, and nothing rotted (I5): {mended.verdict.corrupt}")
         lost = daemon.engine.counters.lost_acked
@@ -90,7 +90,7 @@ class Questions:
         found = await self.ask_all()
         daemon = await self._world.lives.up()
         # I6: what is said to be damaged may be missing; where nothing is said nothing is missing.
-        self._world.rotten = daemon.state.gap_word != "dropped"
+        self._world.rotten = daemon.status.gap_word != "dropped"
         if is_one_bit:
             self._check_one_bit(daemon, told_no)
         self.judge(found, "after rot", self._oracle.promises())
@@ -100,8 +100,8 @@ class Questions:
 
         told_no: up to there it did, but perhaps in the very header that was hit (C3, V1).
         """
-        assert daemon.state._mended is not None
-        verdict = daemon.state._mended.verdict
+        assert daemon.status._mended is not None
+        verdict = daemon.status._mended.verdict
         lost = [range(one.first_no, one.last_no + 1) for one in verdict.corrupt if one.first_no]
         if len({number for one in lost for number in one}) > 1:  # one may have been written again
             raise Wrong(f"one bit has cost more than one batch (C3): {verdict.corrupt}")

@@ -139,10 +139,10 @@ def test_a_breached_bound_is_an_alarm(tmp_path: Path, caplog: pytest.LogCaptureF
                 virtual.worker.seconds = 10.0
                 agent.send(wire.Token(1, 1, b"x"))
                 await anyio.sleep(5.0)
-                assert virtual.daemon.state.trouble is not None, "said while it hangs, not after"
-                assert virtual.daemon.state.word == "degraded"
+                assert virtual.daemon.status.trouble is not None, "said while it hangs, not after"
+                assert virtual.daemon.status.word == "degraded"
                 await anyio.sleep(10.0)
-                assert virtual.daemon.state.trouble is None
+                assert virtual.daemon.status.trouble is None
                 assert virtual.lag_max() > 3.0
                 virtual.worker.seconds = 0.0
 
@@ -165,7 +165,7 @@ def test_written_flows_while_a_sync_hangs(tmp_path: Path) -> None:
                 assert stream.written_seq > 90
                 assert stream.synced_seq <= 0
                 assert virtual.lag_max() <= 0.4
-                assert virtual.daemon.state.word == "degraded"
+                assert virtual.daemon.status.word == "degraded"
                 virtual.syncer.seconds = 0.0
 
     run(main)

@@ -137,7 +137,7 @@ class Connection:
             self.post(ack)
 
     @property
-    def is_deaf(self) -> bool:
+    def has_stopped_reading(self) -> bool:
         """It does not read what it is told, and much that it has released waits for that."""
         if not self.outbox_bytes or self.producer is None:
             return False

@@ -47,7 +47,7 @@ from walld_client.wire import messages
 if TYPE_CHECKING:
     from walld_client.query.pool import Pool
     from walld_client.query.query import Query
-    from walld_client.query.sync_tokens import Receipts
+    from walld_client.query.sync_tokens import SyncTokens
     from walld_client.recovered.partial import PartialReply
     from walld_client.session.append_queue import Outbox
     from walld_client.session.audit import AwaitedPresent, Present, RepairStep, Report
@@ -103,10 +103,10 @@ class ClientBase:
         return Outbox(self._locate, self._timeout, self._link.released)
 
     @first_use
-    def _receipts(self) -> Receipts:
-        from walld_client.query.sync_tokens import Receipts
+    def _receipts(self) -> SyncTokens:
+        from walld_client.query.sync_tokens import SyncTokens
 
-        return Receipts(lambda: self._link.hearing.log)
+        return SyncTokens(lambda: self._link.hearing.log)
 
     def _parts(self) -> bool:
         """Lets go of the link, once, whoever closes: True where nobody else has it."""

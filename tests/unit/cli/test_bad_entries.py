@@ -93,7 +93,7 @@ def test_nor_is_what_stands_in_the_place_of_the_log(
         for _ in range(2):
             async with living(Home(tmp_path)) as virtual:
                 assert text_of(await recovered(virtual, "s1")) == b"x"
-                assert virtual.daemon.state.doubt is not None
+                assert virtual.daemon.status.doubt is not None
 
     run(main_walld)
     kept = {one.name for one in (made.path / "quarantine").iterdir()}

@@ -69,8 +69,8 @@ def test_a_step_that_fails_keeps_none_behind_it(
     async def main() -> None:
         home = Home(tmp_path)
         async with living(home) as virtual:
-            background = virtual.daemon.background
-            rooms = (background._keeper, background._checkpoints, background._reclaimer)
+            maintenance = virtual.daemon.maintenance
+            rooms = (maintenance._partial_writer, maintenance._checkpoints, maintenance._compaction)
             (room,) = [one for one in rooms if hasattr(one, step)]
             whole = getattr(room, step)
             setattr(room, step, failing)
@@ -128,14 +128,14 @@ def test_who_asks_all_the_time_keeps_released_text_no_longer(tmp_path: Path) -> 
     async def main() -> None:
         home = Home(tmp_path)
         async with living(home) as virtual:
-            background = virtual.daemon.background
-            keep = background._keeper.keep
+            maintenance = virtual.daemon.maintenance
+            keep = maintenance._partial_writer.keep
 
             async def kept(stream: Stream) -> None:
                 if stream.begin.stream_id != "r2":  # one that may not be kept yet holds up none
                     await keep(stream)
 
-            background._keeper.keep = kept  # type: ignore[method-assign]
+            maintenance._partial_writer.keep = kept  # type: ignore[method-assign]
             with Peer(virtual) as agent:
                 agent.send(wire.Start(1, 0, "released", "s"), wire.Token(1, 1, b"released"))
                 for number in range(2, 62):
@@ -143,7 +143,7 @@ def test_who_asks_all_the_time_keeps_released_text_no_longer(tmp_path: Path) -> 
                     agent.send(wire.Token(number, 1, b"text" * 15_000))
                     await agent.drain("synced")
                 agent.send(wire.End(1, 2, True), wire.Release(1, 3))
-                background._reader.busy = 1
+                maintenance._reader.busy = 1
                 for number in range(2, 62):
                     virtual.engine.orphan(virtual.engine.registry.by_key[UID, f"r{number}"], "dead")
                 await anyio.sleep(33)  # `reclaim_seconds`, and what is live is carried, in pieces
@@ -151,7 +151,7 @@ def test_who_asks_all_the_time_keeps_released_text_no_longer(tmp_path: Path) -> 
                 assert len(virtual.engine.partials) >= 25, (
                     "one a second, though nobody stops asking"
                 )
-                background._reader.busy = 0
+                maintenance._reader.busy = 0
                 await anyio.sleep(2)
                 assert len(virtual.engine.partials) == 59
 

@@ -31,7 +31,7 @@ PLACES = ["kept", "kept by an earlier daemon", "in the log"]
 async def orphaned(virtual: Virtual, *, is_kept: bool = True) -> None:
     """The owner of "r" is taken for gone."""
     virtual.engine.orphan(virtual.engine.registry.by_key[UID, "r"], "agent_lost")
-    virtual.daemon.background.wake()
+    virtual.daemon.maintenance.wake()
     if is_kept:
         await until(lambda: (UID, "r") not in virtual.engine.registry.by_key)
 
@@ -303,7 +303,7 @@ def test_its_owner_begins_anew_behind_one_that_is_damaged(tmp_path: Path, where:
                 assert found is not None
                 assert (text_of(found), found.gaps) == (b"three ", [wire.Gap(1, 2, "corrupt")])
             assert later.engine.counters.lost_acked == 3
-            assert later.daemon.state.doubt is not None
+            assert later.daemon.status.doubt is not None
             assert (home.data / f"quarantine/partials+{UID}+s+r").read_bytes() == content
 
     run(main)
@@ -337,7 +337,7 @@ def test_one_that_is_damaged_behind_its_owners_back_is_a_gap(
             assert (text_of(found), found.gaps) == (b"three ", [wire.Gap(1, 2, "corrupt")])
             assert later.engine.counters.lost_acked == 3
             assert (home.data / f"quarantine/partials+{UID}+s+r").read_bytes() == content
-            assert later.daemon.state.doubt is not None
+            assert later.daemon.status.doubt is not None
         async with living(home) as last:
             found = await recovered(last, "r")
             assert found is not None

@@ -190,7 +190,7 @@ def test_an_old_segment_is_never_written_to(tmp_path: Path) -> None:
         for start in (2, 3):
             async with living(home) as again:
                 assert text_of(await recovered(again, "r")) == b"a"
-                found = again.daemon.state.status()["start"]
+                found = again.daemon.status.status()["start"]
                 assert isinstance(found, dict)
                 assert (found["torn"], found["corrupt"]) == (int(start == 2), 0)
                 await again.crash()
@@ -509,7 +509,7 @@ def test_what_a_client_dropped_is_not_called_torn_for_what_was_before_it(tmp_pat
                 words.extend(one.gaps for one in beside if one.stream_id == "live")
                 await virtual.crash()
         async with living(home) as virtual:
-            assert virtual.daemon.state.gap_word == "torn"
+            assert virtual.daemon.status.gap_word == "torn"
             await look(virtual, "live")
             await look(virtual, "s1")
 

@@ -76,8 +76,8 @@ def test_what_lay_in_synced_batches_that_are_gone_is_never_nothing(
                         refused = await asking.hear(wire.Error)
                     assert refused.code == "unreadable"
                     assert word in refused.message
-                assert virtual.daemon.state.gap_word == "corrupt"
-                await until(lambda: not virtual.daemon.reclaimer._guard.holds_segments)
+                assert virtual.daemon.status.gap_word == "corrupt"
+                await until(lambda: not virtual.daemon.compaction._guard.holds_segments)
             assert main(["recover", "chat", "--data", str(made.path), "--stream", "s3"]) == 1
         for path in quarantine.iterdir():
             path.unlink()
@@ -139,7 +139,7 @@ def test_a_log_that_was_synced_once_cannot_be_gone(
             assert "there was one" in capsys.readouterr().out
         for _ in range(2):
             async with living(home) as virtual:
-                assert virtual.daemon.state.doubt is not None
+                assert virtual.daemon.status.doubt is not None
                 assert (home.data / "quarantine" / "wal").exists()
 
     run(main_walld)
@@ -184,7 +184,7 @@ def test_what_is_left_of_a_log_must_be_of_it(
         assert main(["fsck", str(home.data)]) == 2
         for _ in range(2):
             async with living(home) as virtual:
-                assert virtual.daemon.state.doubt is not None
+                assert virtual.daemon.status.doubt is not None
                 assert (home.data / "quarantine" / "wal").exists()
                 assert await refused(virtual) == "unreadable"
 
@@ -218,7 +218,7 @@ def test_a_log_in_the_place_of_another_is_told_by_everyone(
         assert "is lost" in capsys.readouterr().out
         for _ in range(2):
             async with living(home) as virtual:
-                assert virtual.daemon.state.doubt is not None
+                assert virtual.daemon.status.doubt is not None
             assert main(["recover", "s", "--data", str(home.data)]) == 1
 
     run(main_walld)
@@ -234,7 +234,7 @@ def test_a_first_start_that_was_killed_has_lost_nothing(tmp_path: Path) -> None:
         for path in (home.data / "wal").iterdir():
             path.unlink()
         async with living(home) as virtual:
-            assert virtual.daemon.state.doubt is None
+            assert virtual.daemon.status.doubt is None
 
     run(main_walld)
 
@@ -380,9 +380,9 @@ def test_a_directory_that_was_moved_to_quarantine_says_itself_that_it_is_gone(
         for _ in range(2):
             async with living(home) as virtual:
                 assert (home.data / name).is_dir()
-                await until(lambda: not virtual.daemon._aftermath.holds_segments)
-                sessions = virtual.daemon._aftermath._sessions
-                doubt = sessions.doubt if name == "sessions" else virtual.daemon.state.doubt
+                await until(lambda: not virtual.daemon._deferred_recovery.holds_segments)
+                sessions = virtual.daemon._deferred_recovery._sessions
+                doubt = sessions.doubt if name == "sessions" else virtual.daemon.status.doubt
                 assert doubt is not None
 
     run(main_walld)

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from walld.engine.session_log import SessionLog
     from walld.ledger.deleted import Deleted
 
-__all__ = ["Receipts"]
+__all__ = ["SyncTokens"]
 
 _RECEIPT = struct.Struct(f">8sQQ{CHAIN_BYTES}s")
 """In this order a later one of the same daemon is greater as bytes."""
@@ -59,7 +59,7 @@ class _Receipt(NamedTuple):
     chain: bytes
 
 
-class Receipts:
+class SyncTokens:
     """Those of one daemon."""
 
     def __init__(

@@ -20,7 +20,7 @@ from walld.wal.layout import QUARANTINE_DIR
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from walld.daemon.maintenance import Background
+    from walld.daemon.maintenance import Maintenance
     from walld.daemon.metrics import Metrics
     from walld.daemon.session_store.open_sessions import Sessions
     from walld.daemon.settings import Settings
@@ -33,10 +33,10 @@ if TYPE_CHECKING:
     from walld.engine.engine import Engine
     from walld.recovery.startup_recovery import Mended
 
-__all__ = ["State"]
+__all__ = ["DaemonStatus"]
 
 
-class State:
+class DaemonStatus:
     """A view of one daemon. Reads only, so that a scrape's thread may use it."""
 
     def __init__(
@@ -53,7 +53,7 @@ class State:
         """Loop time less time.monotonic(): a scrape's thread cannot ask the loop."""
         self.writer: Writer | None = None
         self.syncer: Syncer | None = None
-        self.background: Background | None = None
+        self.maintenance: Maintenance | None = None
         self.sessions: Sessions | None = None
         self.metrics: Metrics | None = None
         self.other_logs: OtherLogs | None = None
@@ -102,9 +102,9 @@ class State:
         """With the disk, what is done in the background, LOCK, or what no session is served
         without.
         """
-        if self.disk_trouble is not None or self.background is None or self.sessions is None:
+        if self.disk_trouble is not None or self.maintenance is None or self.sessions is None:
             return self.disk_trouble
-        trouble, unread = self.background.trouble or self._owner.damage, self.sessions.unread_notes
+        trouble, unread = self.maintenance.trouble or self._owner.damage, self.sessions.unread_notes
         if trouble is not None or unread is None:
             return trouble
         return f"no session is served: what is left of deletes and forks cannot be read: {unread}"

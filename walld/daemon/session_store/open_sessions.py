@@ -18,7 +18,7 @@ import anyio
 
 from walld.daemon import event_loop
 from walld.daemon.session_store.files import SessionFiles
-from walld.daemon.session_store.session_fork import Founding
+from walld.daemon.session_store.session_fork import SessionFork
 from walld.disk.base import NO_ROOM
 from walld.engine.session_log import SessionLog
 from walld.errors import Refusal
@@ -75,7 +75,7 @@ class Sessions:
         """Which deletes and forks an earlier daemon did not end is not known; until it is."""
         self.going: dict[tuple[int, str], OSError] = {}
         """Sessions whose delete has begun, and why it could not end."""
-        self.founding = Founding(files, self._files)
+        self.forks = SessionFork(files, self._files)
         self.has_older = True
         """Nobody has looked yet at the turns of some sessions of before this daemon."""
 
@@ -237,7 +237,7 @@ class Sessions:
             )  # nothing is appended from here on
             number = self._store.deleted.begin()
             replies = self._engine.resolved.of_session(*key)
-            self.founding.goes(key)
+            self.forks.goes(key)
             log, until_no = self._engine.log_uuid.hex(), self._engine.registry.last_no
             note = Unfinished(DELETE, uid, session_id, erase=True, log=log, until_no=until_no)
             try:
@@ -310,7 +310,7 @@ class Sessions:
                 del self._engine.session_logs.open[
                     key
                 ]  # whoever opens it waits, and folds the lines
-            found = partial(self.founding.found, uid, session_id, made, source)
+            found = partial(self.forks.found, uid, session_id, made, source)
             return await self.thread.run(found)
 
     def in_doubt(self, doubt: LogDoubt | None) -> None:

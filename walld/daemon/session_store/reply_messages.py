@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from walld.sessions.state.session_state import SessionState
     from walld.sessions.state.turns import TurnState
 
-__all__ = ["ReplyEntries", "messages_of", "placed"]
+__all__ = ["ReplyMessages", "messages_of", "placed"]
 
 _AT_ONCE_CHARS = 32 * 1024
 """An answer that is longer is encoded in the thread."""
@@ -44,7 +44,7 @@ _GAP = "gap"
 """Why a reply that ended clean may be partial all the same: some of it never came (P10)."""
 
 
-class ReplyEntries:
+class ReplyMessages:
     """Those of one daemon's replies."""
 
     def __init__(self, files: Files, sessions: Sessions) -> None:

@@ -25,14 +25,14 @@ if TYPE_CHECKING:
     from walld.daemon.session_store.fork_contents import Forked
     from walld.daemon.session_store.handles import Files
 
-__all__ = ["Founding"]
+__all__ = ["SessionFork"]
 
 _log = logging.getLogger("walld.sessions")
 _hashes = re.compile(rb"[0-9a-f]{64,}").findall
 """What may name artifacts: a session can have as many of them as lines."""
 
 
-class Founding:
+class SessionFork:
     """The forks of one daemon."""
 
     def __init__(self, files: Files, session_files: SessionFiles) -> None:

@@ -23,7 +23,7 @@ from walld_client.wire import messages as wire
 from walld import limits
 from walld.daemon import event_loop
 from walld.daemon.session_store.interruption import interruption
-from walld.daemon.session_store.reply_messages import ReplyEntries, messages_of, placed
+from walld.daemon.session_store.reply_messages import ReplyMessages, messages_of, placed
 from walld.errors import FormatError, ProtocolError, Refusal
 from walld.escape import escaped_line
 from walld.sessions.state.entries import free_id
@@ -37,12 +37,12 @@ if TYPE_CHECKING:
     from walld.daemon.session_store.handles import Files
     from walld.daemon.session_store.open_sessions import Sessions
     from walld.daemon.storage.flusher import Flusher
-    from walld.daemon.storage.reply_reader import Reader
+    from walld.daemon.storage.reply_reader import ReplyReader
     from walld.engine.engine import Engine
     from walld.engine.session_log import LostTurn, SessionLog
     from walld.engine.stream import Stream
 
-__all__ = ["Turns"]
+__all__ = ["TurnWatcher"]
 
 _log = logging.getLogger("walld.turns")
 _PASSING = ("ledger_full", "disk_full")
@@ -56,7 +56,7 @@ class _Complete(NamedTuple):
     ledger: SessionLog
 
 
-class Turns:
+class TurnWatcher:
     """The turns of one daemon's sessions, where their owners do not act themselves."""
 
     def __init__(
@@ -64,7 +64,7 @@ class Turns:
         engine: Engine,
         flusher: Flusher,
         files: Files,
-        reader: Reader,
+        reader: ReplyReader,
         sessions: Sessions,
         wall_ms: Callable[[], int],
     ) -> None:
@@ -72,7 +72,7 @@ class Turns:
         self._flusher = flusher
         self._reader = reader
         self._sessions = sessions
-        self._of = ReplyEntries(files, sessions)
+        self._of = ReplyMessages(files, sessions)
         self._wall_ms = wall_ms
         self._moving = anyio.Lock()
         self._again_at: dict[int, float] = {}
@@ -206,7 +206,7 @@ class Turns:
         if found is None:
             names = (stream.begin.turn_id or "", stream.begin.session_id, stream.begin.stream_id)
             shown = tuple(escaped_line(one) for one in names)
-            if await self._is_bereft(stream):
+            if await self._may_have_lost_its_turn(stream):
                 text = "turn %s of session %s may have been lost: %s stays a reply"
                 raise FormatError(text % shown)
             if stream.restored_seq >= 0 and not stream.gone:
@@ -221,7 +221,7 @@ class Turns:
         told, turn_id = messages_of(reply), stream.begin.turn_id
         if told and reply.finish_reason is not None:
             told[-1]["finish_reason"] = reply.finish_reason  # the reply goes, its word stays
-        with self._sessions.founding.source(uid, session_id) as session:
+        with self._sessions.forks.source(uid, session_id) as session:
             if not self._engine.session_logs.is_open(found.ledger):
                 return  # deleted, or closed: the next look opens it again
             held = [(one, await self._of.put(session, turn_id, one)) for one in told]
@@ -270,7 +270,7 @@ class Turns:
             return None
         return reply
 
-    async def _is_bereft(self, stream: Stream) -> bool:
+    async def _may_have_lost_its_turn(self, stream: Stream) -> bool:
         """It is complete, and that no session knows its turn may be damage: then it is not let go.
 
         A Delete ends what is there of its session. So one that a start found was of no session that

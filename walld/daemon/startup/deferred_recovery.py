@@ -51,7 +51,7 @@ if TYPE_CHECKING:
     from walld.wal.segment_files import SegmentFiles
     from walld.wal.verdict import Damage, Verdict
 
-__all__ = ["Aftermath"]
+__all__ = ["DeferredRecovery"]
 
 _log = logging.getLogger("walld.mend")
 _HOLD_RECLAIMS = 20
@@ -60,7 +60,7 @@ _ROWS_MAX = 1000
 """In one batch: between two the flusher may have numbered its own."""
 
 
-class Aftermath:
+class DeferredRecovery:
     """Of one start."""
 
     def __init__(
@@ -159,7 +159,7 @@ class Aftermath:
         except OSError as error:
             if error.errno not in NO_ROOM or not self._engine.disk_full:
                 raise
-            self._writer.goes_untold(batch_no)
+            self._writer.report_first_no_later(batch_no)
             _log.error("LOCK: %s; a segment goes all the same, and a start would miss it", error)
 
     async def _tell(self, batch_no: int) -> None:
@@ -173,8 +173,8 @@ class Aftermath:
             await self._look()
         if self._is_unnoted:
             await self._thread.run(partial(self._reserve.lend, self._note))
-        if untold_no := self._writer.untold_no:
-            await self._tell(untold_no)
+        if unreported_no := self._writer.unreported_no:
+            await self._tell(unreported_no)
         verdict, engine = self._verdict, self._engine
         if verdict is None or engine.disk_full or self._are_feared():
             return

@@ -36,14 +36,14 @@ if TYPE_CHECKING:
     from walld.engine.engine import Engine
     from walld.engine.stream import Stream
 
-__all__ = ["Finishing"]
+__all__ = ["IntentFinisher"]
 
 T = TypeVar("T")
 
 _log = logging.getLogger("walld.sessions")
 
 
-class Finishing:
+class IntentFinisher:
     """The notes that one start found."""
 
     def __init__(self, engine: Engine, flusher: Flusher, files: Files, sessions: Sessions) -> None:

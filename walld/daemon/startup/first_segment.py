@@ -23,25 +23,25 @@ from walld.wal.verdict import TORN
 if TYPE_CHECKING:
     from anyio.abc import TaskGroup
 
-    from walld.daemon.storage.compaction import Reclaimer
+    from walld.daemon.storage.compaction import Compaction
     from walld.daemon.storage.syncer import Syncer
     from walld.daemon.storage.writer import Writer
     from walld.engine.engine import Engine
     from walld.recovery.startup_recovery import Mended
 
-__all__ = ["Opening"]
+__all__ = ["FirstSegment"]
 
 
-class Opening:
+class FirstSegment:
     """Of one start."""
 
     def __init__(
-        self, engine: Engine, writer: Writer, syncer: Syncer, reclaimer: Reclaimer
+        self, engine: Engine, writer: Writer, syncer: Syncer, compaction: Compaction
     ) -> None:
         self._engine = engine
         self._writer = writer
         self._syncer = syncer
-        self._reclaimer = reclaimer
+        self._compaction = compaction
         self._may_go_on = anyio.Event()
         self._rest = anyio.CancelScope()
         self._is_given_up = False
@@ -64,7 +64,7 @@ class Opening:
         self._may_go_on.set()
         if self._may_segments_go():
             with suppress(OSError):  # it is tried again before long
-                await self._reclaimer.unlink()
+                await self._compaction.unlink()
 
     def give_up(self) -> None:
         """Nothing will ever be written there again: a stop waits for no room."""
@@ -88,9 +88,9 @@ class Opening:
         with self._rest:
             await writer.settle(verdict.rows())
             await syncer.sync_all()
-            await self._reclaimer.rename_residues(mended.residues)
+            await self._compaction.rename_residues(mended.residues)
             if mended.not_synced.segment_ids:
-                await self._reclaimer.rescue(mended.not_synced)
+                await self._compaction.rescue(mended.not_synced)
                 await writer.settle(mended.not_synced.rows())
                 await syncer.sync_all()
             await writer.settled()

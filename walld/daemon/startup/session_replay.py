@@ -28,28 +28,28 @@ if TYPE_CHECKING:
     from walld.daemon.session_store.handles import Files
     from walld.daemon.session_store.open_sessions import Sessions
     from walld.daemon.storage.read_errors import BadRecord
-    from walld.daemon.storage.reply_reader import Reader
+    from walld.daemon.storage.reply_reader import ReplyReader
     from walld.engine.engine import Engine
     from walld.engine.session_log import SessionLog
     from walld.engine.stream import Stream
     from walld.recovery.possibly_lost_sessions import LogDoubt
     from walld.recovery.startup_recovery import Mended
 
-__all__ = ["LinesFound"]
+__all__ = ["SessionReplay"]
 
 T = TypeVar("T")
 
 _log = logging.getLogger("walld.checkpoints")
 
 
-class LinesFound:
+class SessionReplay:
     """Of one start."""
 
     def __init__(
         self,
         engine: Engine,
         files: Files,
-        reader: Reader,
+        reader: ReplyReader,
         sessions: Sessions,
         mended: Mended,
         doubt: LogDoubt | None,

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from walld.daemon.storage.disk_threads import Worker
     from walld.daemon.storage.flusher import Flusher
     from walld.daemon.storage.read_errors import BadRecord
-    from walld.daemon.storage.reply_reader import Reader
+    from walld.daemon.storage.reply_reader import ReplyReader
     from walld.daemon.storage.syncer import Syncer
     from walld.daemon.storage.writer import Writer
     from walld.engine.engine import Engine
@@ -51,7 +51,7 @@ if TYPE_CHECKING:
     from walld.recovery.startup_recovery import NotSynced
     from walld.wal.segment_files import SegmentFiles
 
-__all__ = ["Reclaimer", "UnlinkGuard", "carried_flags"]
+__all__ = ["Compaction", "UnlinkGuard", "carried_flags"]
 
 _log = logging.getLogger("walld.reclaimer")
 _CARRY_BYTES_MAX = 128 * 1024
@@ -80,7 +80,7 @@ class UnlinkGuard(Protocol):
         """Write down that the log begins with this batch."""
 
 
-class Reclaimer:
+class Compaction:
     """Carries records and unlinks segments for one engine."""
 
     def __init__(
@@ -90,7 +90,7 @@ class Reclaimer:
         writer: Writer,
         syncer: Syncer,
         files: SegmentFiles,
-        reader: Reader,
+        reader: ReplyReader,
         thread: Worker,
         guard: UnlinkGuard,
         reclaim_seconds: float,
@@ -146,7 +146,7 @@ class Reclaimer:
 
         try:
             items, body = await self._thread.run(job)
-            await self._reader.toll.count()
+            await self._reader.read_errors.count()
         except OSError:
             stream.carrying = False
             raise

@@ -34,17 +34,17 @@ if TYPE_CHECKING:
     from walld.daemon.storage.disk_threads import Worker
     from walld.daemon.storage.flusher import Flusher
     from walld.daemon.storage.read_errors import BadRecord
-    from walld.daemon.storage.reply_reader import Reader
+    from walld.daemon.storage.reply_reader import ReplyReader
     from walld.engine.engine import Engine
     from walld.engine.stream import Stream
     from walld.partials.ages import Name
 
-__all__ = ["Keeper"]
+__all__ = ["PartialWriter"]
 
 _log = logging.getLogger("walld.keeper")
 
 
-class Keeper:
+class PartialWriter:
     """The partials of one engine."""
 
     def __init__(
@@ -52,7 +52,7 @@ class Keeper:
         engine: Engine,
         flusher: Flusher,
         store: PartialStore,
-        reader: Reader,
+        reader: ReplyReader,
         thread: Worker,
         retention_seconds: float,
     ) -> None:
@@ -108,7 +108,7 @@ class Keeper:
 
         try:
             held_seq, last_seq = await self._thread.run(job)
-            await self._reader.toll.count()
+            await self._reader.read_errors.count()
         except OSError:
             # The file may lie under its name, only that is not durable: tried again; but where the
             # reply is resolved before that it must go too, or a later start would find it.

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from walld.wal.ranges import Range
     from walld.wal.segment_files import SegmentFiles
 
-__all__ = ["BadRecord", "Located", "Toll"]
+__all__ = ["BadRecord", "Located", "ReadErrors"]
 
 _log = logging.getLogger("walld.reading")
 
@@ -48,7 +48,7 @@ class BadRecord(NamedTuple):
     place: Located | None
 
 
-class Toll:
+class ReadErrors:
     """Counts what was lost while the daemon ran."""
 
     def __init__(self, engine: Engine, files: SegmentFiles, background: Worker) -> None:

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from msgspec.structs import replace
 
-from walld.daemon.storage.read_errors import BadRecord, Located, Toll
+from walld.daemon.storage.read_errors import BadRecord, Located, ReadErrors
 from walld.engine.stream import Stream
 from walld.errors import FormatError
 from walld.replies.fold import fold
@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from walld.partials.store import PartialStore
     from walld.wal.segment_files import SegmentFiles
 
-__all__ = ["Reader"]
+__all__ = ["ReplyReader"]
 
 _log = logging.getLogger("walld.reading")
 _AT_ONCE_BYTES = 64 * 1024
@@ -57,7 +57,7 @@ class _NotCachedError(Exception):
     """Some of it is on disk alone."""
 
 
-class Reader:
+class ReplyReader:
     """Reads replies for queries, partials and carried records."""
 
     def __init__(
@@ -67,7 +67,7 @@ class Reader:
         self._files = files
         self._store = store
         self._background = background
-        self.toll = Toll(engine, files, background)
+        self.read_errors = ReadErrors(engine, files, background)
         self.damaged: list[tuple[tuple[int, str, str], str]] = []
         """Partials that do not verify, met while reading, and why; for `partial_writer.py`."""
         self.busy = 0
@@ -94,7 +94,7 @@ class Reader:
             for bad in damaged:
                 if bad.place is not None:
                     self._files.copy_aside(*bad.place[:3])
-            self.toll.met(stream, damaged)
+            self.read_errors.met(stream, damaged)
             return found
 
         return job
@@ -159,7 +159,7 @@ class Reader:
         if len(streams) == 1 and not names and not streams[0].gone:
             at_once = self._at_once(streams[0])
             if at_once is not None:
-                await self.toll.count()
+                await self.read_errors.count()
                 return at_once
         todo: deque[Stream | tuple[str, str]] = deque((*streams, *names))
         alone = len(todo) == 1
@@ -178,7 +178,7 @@ class Reader:
                     elif one.no in self._engine.partials.by_no:
                         todo.append(self._engine.partials.by_no[one.no][1:])
                 found += await self._background.run(partial(_all, folds))
-            await self.toll.count()
+            await self.read_errors.count()
         finally:
             self.busy -= 1
         if unread and not found:
@@ -237,7 +237,7 @@ class Reader:
             found = items(read, damaged)
             for bad in damaged:
                 _log.error("%s; served as a gap", bad.why)
-            self.toll.met(stream, damaged)
+            self.read_errors.met(stream, damaged)
             reply = fold(
                 begin,
                 found,

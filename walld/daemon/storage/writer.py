@@ -244,14 +244,14 @@ class Writer:
         self.check_owner()
         self._owner.begins(first_no)
 
-    def goes_untold(self, first_no: int) -> None:
+    def report_first_no_later(self, first_no: int) -> None:
         """The same where there was no room to say so."""
-        self._owner.goes_untold(first_no)
+        self._owner.report_first_no_later(first_no)
 
     @property
-    def untold_no(self) -> int:
+    def unreported_no(self) -> int:
         """What is to be said of that once there is room; 0: nothing."""
-        return self._owner.untold_no
+        return self._owner.unreported_no
 
     # --- a disk that fails ----------------------------------------------------------------------
 

@@ -37,13 +37,13 @@ if TYPE_CHECKING:
     from walld.engine.engine import Engine
     from walld.engine.producer import Process
 
-__all__ = ["Parts"]
+__all__ = ["ProcessShares"]
 
 _LEAST_BYTES = 256
 """Of a turn, however dear what it says is: some frames are longer than none."""
 
 
-class Parts:
+class ProcessShares:
     """What processes may give now."""
 
     def __init__(self, engine: Engine) -> None:

@@ -171,6 +171,6 @@ def test_none_goes_where_what_would_be_left_proves_no_log(tmp_path: Path) -> Non
             assert there.exists()
             await virtual.crash()
         async with living(home) as virtual:
-            assert virtual.daemon.state.doubt is None
+            assert virtual.daemon.status.doubt is None
 
     run(main)

@@ -197,7 +197,7 @@ def test_a_silence_is_no_age(tmp_path: Path) -> None:
                 peers = list(virtual.daemon.connections.by_fd.values())
                 for first in range(1, 100):
                     await push(loud, flood(first, 1), lambda: True)
-                    if any(virtual.daemon.shares.is_held(peer) for peer in peers):
+                    if any(virtual.daemon.fair_queue.is_held(peer) for peer in peers):
                         break
                 else:
                     raise AssertionError("nobody was held")
@@ -222,7 +222,7 @@ def test_the_age_of_what_was_not_read_counts(tmp_path: Path) -> None:
                 virtual.engine.batches.queue_bytes += held
                 agent.send(wire.Token(1, 1, b"paused"))
                 await anyio.sleep(2)
-                virtual.daemon.shares.begun()  # a pause ends by flushes that take what is queued
+                virtual.daemon.fair_queue.begun()  # flushes of what is queued end a pause
                 await anyio.sleep(2)
                 virtual.engine.batches.queue_bytes -= held
                 await agent.drain()

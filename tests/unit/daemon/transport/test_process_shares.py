@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from walld import limits
-from walld.daemon.transport.process_shares import Parts
+from walld.daemon.transport.process_shares import ProcessShares
 from walld.engine.engine import Engine
 from walld.engine.flush_schedule import FlushSchedule
 from walld.engine.producer import Process
@@ -21,7 +21,7 @@ class World:
     def __init__(self) -> None:
         self.engine = Engine(FlushSchedule(3000, None))
         self.engine.schedule.offered(0.0)
-        self.parts = Parts(self.engine)
+        self.parts = ProcessShares(self.engine)
         self.now = 100.0
 
     @staticmethod

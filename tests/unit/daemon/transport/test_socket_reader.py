@@ -15,7 +15,7 @@ from virtual_daemon import Home, Peer, Virtual, asked, living, recovered, run, t
 from walld_client.wire import messages as wire
 
 from walld import limits
-from walld.daemon.api.replies import Recovery
+from walld.daemon.api.replies import ReplyRequests
 from walld.engine.producer import Connection
 from walld.engine.stream import Stream
 
@@ -100,14 +100,14 @@ def test_who_waits_looks_when_something_came(
 ) -> None:
     """No clock wakes it, and it is answered in the moment that it can be."""
     looks = 0
-    has_taken = Recovery._has_taken
+    has_taken = ReplyRequests._has_taken
 
-    def counted(recovery: Recovery, connection: Connection, seen: wire.Seen) -> bool:
+    def counted(replies: ReplyRequests, connection: Connection, seen: wire.Seen) -> bool:
         nonlocal looks
         looks += 1
-        return has_taken(recovery, connection, seen)
+        return has_taken(replies, connection, seen)
 
-    monkeypatch.setattr(Recovery, "_has_taken", counted)
+    monkeypatch.setattr(ReplyRequests, "_has_taken", counted)
 
     async def main() -> None:
         async with living(Home(tmp_path)) as virtual:
@@ -408,20 +408,20 @@ def test_once_the_dead_of_a_user_gave_their_part_the_rest_of_them_are_not_tried(
             with Peer(virtual) as agent:
                 agent.send(START)
                 await agent.drain()
-                departed, refused = virtual.daemon.intake.departed, [0]
-                turn, see_off = departed._turn, departed.see_off
+                exited_peers, refused = virtual.daemon.socket_reader.exited_peers, [0]
+                turn, see_off = exited_peers._turn, exited_peers.see_off
 
                 def counted(peer: Any, at_ms: int) -> int:
                     count = turn(peer, at_ms)
-                    refused[-1] += not count and virtual.daemon.shares.is_sated(peer)
+                    refused[-1] += not count and virtual.daemon.fair_queue.has_spent_share(peer)
                     return count
 
                 async def round_of_them() -> None:
                     refused.append(0)
                     await see_off()
 
-                monkeypatch.setattr(departed, "_turn", counted)
-                monkeypatch.setattr(departed, "see_off", round_of_them)
+                monkeypatch.setattr(exited_peers, "_turn", counted)
+                monkeypatch.setattr(exited_peers, "see_off", round_of_them)
                 virtual.worker.seconds = 0.1
                 for process in [child(virtual, READY) for _ in range(6)]:
                     bury(process)
