@@ -45,8 +45,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Maintenance"]
 
-_log = logging.getLogger("walld.background")
-_peers_log = logging.getLogger("walld.intake")
+_log = logging.getLogger("walld.maintenance")
+_peers_log = logging.getLogger("walld.transport")
 """What peers do wrong, of which so many lines a second pass."""
 _SHOWN_CHARS_MAX = 200
 _PERIOD_SECONDS = 1.0

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Pieces"]
 
-_log = logging.getLogger("walld.mend")
+_log = logging.getLogger("walld.recovery")
 
 _MAY_LACK = ("unknown", "corrupt")
 """What the gaps of a partial are put down to that was made when not everything could be read."""

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 __all__ = ["KeptFound", "find_partials"]
 
-_log = logging.getLogger("walld.mend")
+_log = logging.getLogger("walld.recovery")
 _CUT_SHORT = ("corrupt", "unknown")
 """What the gaps of one are put down to that may have less than its header says."""
 _Names = tuple[int, str, str]

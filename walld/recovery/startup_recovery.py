@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Found", "FoundSegment", "Mended", "NotSynced", "mend"]
 
-_log = logging.getLogger("walld.mend")
+_log = logging.getLogger("walld.recovery")
 
 _NO_LOCK = LockRecord(0, b"")
 _NUMBERS_LEFT_MIN = 1 << 20

@@ -53,7 +53,7 @@ if TYPE_CHECKING:
 
 __all__ = ["DeferredRecovery"]
 
-_log = logging.getLogger("walld.mend")
+_log = logging.getLogger("walld.recovery")
 _HOLD_RECLAIMS = 20
 _LOOK_SECONDS = 1.0
 _ROWS_MAX = 1000

@@ -47,7 +47,7 @@ if TYPE_CHECKING:
 
 __all__ = ["OtherLogs", "check_data"]
 
-_log = logging.getLogger("walld.mend")
+_log = logging.getLogger("walld.recovery")
 
 
 def check_data(data: str) -> None:

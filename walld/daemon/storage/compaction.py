@@ -53,7 +53,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Compaction", "UnlinkGuard", "carried_flags"]
 
-_log = logging.getLogger("walld.reclaimer")
+_log = logging.getLogger("walld.compaction")
 _CARRY_BYTES_MAX = 128 * 1024
 """One carried record."""
 _PASS_BYTES = limits.BATCH_BYTES_CUT

@@ -41,7 +41,7 @@ if TYPE_CHECKING:
 
 __all__ = ["PartialWriter"]
 
-_log = logging.getLogger("walld.keeper")
+_log = logging.getLogger("walld.partial_writer")
 
 
 class PartialWriter:

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 __all__ = ["BadRecord", "Located", "ReadErrors"]
 
-_log = logging.getLogger("walld.reading")
+_log = logging.getLogger("walld.reply_reader")
 
 
 class Located(NamedTuple):

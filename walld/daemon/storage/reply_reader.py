@@ -44,7 +44,7 @@ if TYPE_CHECKING:
 
 __all__ = ["ReplyReader"]
 
-_log = logging.getLogger("walld.reading")
+_log = logging.getLogger("walld.reply_reader")
 _AT_ONCE_BYTES = 64 * 1024
 """A reply up to this size is read and folded on the loop: 10,000 tokens take a millisecond."""
 _FOLDS_A_JOB = 32

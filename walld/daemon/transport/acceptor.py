@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 __all__ = ["ACCEPTS_MAX", "Acceptor", "Newcomer"]
 
-_log = logging.getLogger("walld.intake")
+_log = logging.getLogger("walld.transport")
 ACCEPTS_MAX = 8
 
 

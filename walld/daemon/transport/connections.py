@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Connections", "Peer"]
 
-_log = logging.getLogger("walld.intake")
+_log = logging.getLogger("walld.transport")
 
 
 class Peer:
