@@ -186,7 +186,7 @@ class Trouble:
             return
         if connection.is_cut:  # all its streams are done with: the daemon forgot who that was
             return
-        if agent.link.dialing.connections > 1:
+        if agent.link.reconnect.connections > 1:
             return
         with agent.entered(), suppress(OSError):
             again = type(connection)(self._kernel, 1, 1)
