@@ -24,10 +24,10 @@ from walld.engine.producer import Connection, Process
 from walld.engine.segments import Segment
 from walld.engine.stream import Stream
 from walld.partials.file import PartialFacts
-from walld.partials.names import Whose
+from walld.partials.names import PartialOwner
 from walld.partials.store import Stray
 from walld.partials.tombstone_file import GONE_PATH
-from walld.recovery.startup_recovery import Mended, mend
+from walld.recovery.startup_recovery import RecoveredStorage, mend
 from walld.wal import records
 from walld.wal.layout import (
     ENTRY_BYTES,
@@ -117,7 +117,7 @@ class KeptAlone:
         facts = self._kept.facts(uid, session, stream)
         assert facts is not None
         numbers = facts.stream_no, facts.begun_at_ms, 5, 0, facts.last_seq
-        whose = Whose(bytes(16), 1, session)
+        whose = PartialOwner(bytes(16), 1, session)
         return PartialFacts(LOG, *numbers, "agent_lost", whose=whose)
 
 
@@ -133,7 +133,7 @@ class World:
         self.wrote: list[tuple[int, int, int]] = []
         """(batch number, segment id, file offset) of every write."""
         self.names = 0
-        self.mended: Mended | None = None
+        self.mended: RecoveredStorage | None = None
         """Of one that came out of `restarted`, as its start saw it."""
         self.replaced: dict[str, bytes] = {}
         """Files that its start wrote."""

@@ -32,7 +32,7 @@ from walld.daemon.settings import Settings, load
 from walld.daemon.storage import flusher
 from walld.daemon.transport import listener as sockets
 from walld.disk.real import RealDisk, RealFile
-from walld.disk.retrying import PatientDisk
+from walld.disk.retrying import RetryingDisk
 from walld.recovery.directory_lock import own
 
 __all__ = [
@@ -213,7 +213,7 @@ class Virtual:
         self.sessions = Slow()
         home.data.mkdir(mode=0o700, exist_ok=True)
         self.disk = FaultyDisk(str(home.data), self.faults)
-        self._owner = own(str(home.data), PatientDisk(self.disk))
+        self._owner = own(str(home.data), RetryingDisk(self.disk))
         self._listener = sockets.bind(home.socket_path, 0o600, None)
         workers = iter([self.maintenance, self.worker, self.syncer, self.sessions, Slow()])
         self.daemon = Daemon(

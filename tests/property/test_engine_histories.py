@@ -31,7 +31,7 @@ from walld.engine.batch import Carry, SealedBatch
 from walld.engine.partial_index import IndexedPartial
 from walld.engine.producer import Connection
 from walld.engine.stream import Stream
-from walld.partials.names import Whose
+from walld.partials.names import PartialOwner
 from walld.replies.merge import merge, token_sizes
 from walld.wal import records
 from walld.wal.layout import Flag
@@ -298,7 +298,7 @@ class Machine(RuleBasedStateMachine):
         begin = stream.begin
         facts = IndexedPartial(
             *(stream.no, stream.next_seq - 1, self.engine.batches.written_no, begin.at_ms),
-            whose=Whose(begin.producer, begin.number, stream.session_id),
+            whose=PartialOwner(begin.producer, begin.number, stream.session_id),
         )
         self.engine.keep(stream, names[1], names[2], facts)
         self.bodies[names] = body

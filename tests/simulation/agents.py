@@ -1,8 +1,8 @@
 """Agent processes: the real client, its thread's work done by a task, and a script to follow.
 
 Owns: what is once per process in the client (producer id, stream numbers, I/O thread, links) kept
-apart for each simulated process, and an application that streams replies and tells the oracle. Refuses:
-judging.
+apart for each simulated process, and an application that streams replies and tells the oracle.
+Refuses: judging.
 """
 
 from __future__ import annotations

@@ -63,11 +63,11 @@ from walld.daemon.transport.fair_queue import FairQueue
 from walld.daemon.transport.listener import SocketFile, make_folder
 from walld.daemon.transport.liveness import Liveness
 from walld.daemon.transport.socket_reader import SocketReader
-from walld.disk.fenced import OwnedDisk
+from walld.disk.fenced import FencedDisk
 from walld.disk.folded import FoldedDisk
 from walld.disk.real import RealDisk
 from walld.disk.reserve import Reserve
-from walld.disk.retrying import PatientDisk, patiently
+from walld.disk.retrying import RetryingDisk, patiently
 from walld.engine.engine import Engine
 from walld.engine.flush_schedule import FlushSchedule
 from walld.errors import ConfigError, DirectoryTaken, WalldError
@@ -77,7 +77,7 @@ from walld.ledger.store import LedgerStore
 from walld.partials.store import PartialStore
 from walld.recovery.directory_lock import own
 from walld.recovery.name_forms import settle_names
-from walld.recovery.startup_recovery import Mended, mend
+from walld.recovery.startup_recovery import RecoveredStorage, mend
 from walld.wal.segment_files import SegmentFiles
 
 if TYPE_CHECKING:
@@ -118,7 +118,7 @@ class Daemon:
         )
         engine.log_uuid, engine.epoch = owner.log_uuid, owner.epoch
         self.notifier = notifier
-        self._disk: Disk = OwnedDisk(bare, owner.is_owner)
+        self._disk: Disk = FencedDisk(bare, owner.is_owner)
         if owner.is_folded:
             self._disk = FoldedDisk(self._disk, is_folded=owner.is_case_blind)
         disk = self._disk
@@ -291,11 +291,11 @@ class Daemon:
         owner = self.owner
         if isinstance(self._disk, FoldedDisk):
             await self._worker.run(partial(settle_names, self._disk, owner))
-        disk = PatientDisk(self._disk)
+        disk = RetryingDisk(self._disk)
         store = PartialStore(disk)
         await self.other_logs.begin(self.settings.data, owner.told, wall_ms())
         job = partial(mend, disk, store, owner.log_uuid, owner.epoch, owner.told)
-        mended: Mended = await self._worker.run(job)
+        mended: RecoveredStorage = await self._worker.run(job)
         now = event_loop.now()
 
         def watch(uid: int, owner: StreamOwner) -> Process | None:
@@ -440,7 +440,7 @@ def _serve(settings: Settings, users: str | None, notifier: Notifier, signals: S
         check_data(settings.data)
     make_folder(settings.data)
     disk = patiently(partial(RealDisk, settings.data))
-    owner = own(settings.data, PatientDisk(disk))
+    owner = own(settings.data, RetryingDisk(disk))
     passed = [SocketFile.passed(fd) for fd in listen_fds(os.environ, os.getpid())]
     bound: list[SocketFile] = []
     try:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
     from walld.engine.producer import Connection
     from walld.engine.stream import Stream
-    from walld.partials.names import Whose
+    from walld.partials.names import PartialOwner
 
 __all__ = ["IndexedPartial", "PartialIndex"]
 
@@ -28,8 +28,9 @@ class IndexedPartial(NamedTuple):
     """What is known of a partial without its body.
 
     wal_until: last batch with a record of it. begun_at_ms: of its Begin. has_ended: it holds a
-    terminal event; None where only the file's header was read. feared: how many seqs up to last_seq
-    the reply is feared to have had, and the partial has not: its owner may still have them.
+    terminal event; None where only the file's header was read. possibly_missing: how many
+    seqs up to last_seq the reply may have had, and the partial has not: its owner may still have
+    them.
     gap_word: what its missing seqs are put down to. whose: who may go on with it; None where the
     file does not tell.
     """
@@ -39,14 +40,14 @@ class IndexedPartial(NamedTuple):
     wal_until: int
     begun_at_ms: int
     has_ended: bool | None = None
-    feared: int = 0
+    possibly_missing: int = 0
     gap_word: str = "dropped"
-    whose: Whose | None = None
+    whose: PartialOwner | None = None
 
     @property
     def held_seq(self) -> int:
         """The last that stands in it."""
-        return self.last_seq - self.feared
+        return self.last_seq - self.possibly_missing
 
 
 class PartialIndex:

@@ -65,12 +65,12 @@ class SessionLog:
     __slots__ = (
         "chain",
         "closing",
-        "fear",
         "is_failing",
         "leaps",
         "made_seq",
         "pending",
         "pending_bytes",
+        "possible_leap",
         "session_id",
         "since",
         "snapped_seq",
@@ -98,7 +98,7 @@ class SessionLog:
         self.closing: list[Stream] = []
         """Streams that a checkpoint is at: they go once it is durable."""
         self.touched = 0.0
-        self.fear: Leap | None = None
+        self.possible_leap: Leap | None = None
         """Seqs that may have been given: what cannot be read of the log may hold its lines."""
         self.leaps: list[Leap] = []
         """Over seqs that are not known; to be noted beside the file, before the lines behind."""
@@ -110,14 +110,14 @@ class SessionLog:
     @property
     def last_seq(self) -> int:
         """The highest that was given, or may have been."""
-        feared_seq = 0 if self.fear is None else self.fear.last_seq
-        return max(feared_seq, 0 if self.state is None else self.state.last_seq)
+        possible_last_seq = 0 if self.possible_leap is None else self.possible_leap.last_seq
+        return max(possible_last_seq, 0 if self.state is None else self.state.last_seq)
 
     @property
     def is_begun(self) -> bool:
         """Something was ever given in it, as far as is known."""
-        if self.fear is not None:
-            return self.fear.first_seq > 1
+        if self.possible_leap is not None:
+            return self.possible_leap.first_seq > 1
         return self.state is not None and self.state.last_seq > 0
 
     @property
@@ -180,8 +180,8 @@ class SessionLogs:
             raise Refusal("stale", text, expected_seq, ledger.last_seq)
         if process is not None:
             self._check_room(ledger, entries)
-        if ledger.fear is not None:
-            state.lose(ledger.fear.last_seq)
+        if ledger.possible_leap is not None:
+            state.lose(ledger.possible_leap.last_seq)
         owner = None if unowned or process is None else process.owner
         chain, undos = ledger.chain, []
         placed: list[wire.Placed] = []
@@ -225,8 +225,8 @@ class SessionLogs:
         Its meta says so: no later start may take the hole before it for a torn place (H3).
         """
         assert ledger.state is not None
-        unread = [] if ledger.fear is None else ledger.fear.unread
-        ledger.fear = Leap(ledger.state.last_seq + 1, last_seq, unread)
+        unread = [] if ledger.possible_leap is None else ledger.possible_leap.unread
+        ledger.possible_leap = Leap(ledger.state.last_seq + 1, last_seq, unread)
         if ledger.stream is not None:
             ledger.closing.append(ledger.stream)
             ledger.stream = None
@@ -253,10 +253,10 @@ class SessionLogs:
         """Queue lines for the WAL."""
         stream = ledger.stream
         if stream is None:
-            base, fear, meta = lines[0].seq - 1, ledger.fear, None
-            if fear is not None and fear.last_seq == base:
-                ledger.fear, meta = None, LEAPT
-                ledger.leaps.append(fear)
+            base, possible_leap, meta = lines[0].seq - 1, ledger.possible_leap, None
+            if possible_leap is not None and possible_leap.last_seq == base:
+                ledger.possible_leap, meta = None, LEAPT
+                ledger.leaps.append(possible_leap)
             stream = ledger.stream = self._begin(ledger, base, meta, at_ms, now)
         if ledger.since is None:
             ledger.since = now

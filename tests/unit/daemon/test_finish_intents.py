@@ -29,7 +29,7 @@ from walld.engine.engine import Engine
 from walld.engine.flush_schedule import FlushSchedule
 from walld.errors import FormatError, Refusal
 from walld.ledger.artifacts import ArtifactStore
-from walld.ledger.intents import DELETE, FORK, Unfinished, UnfinishedStore
+from walld.ledger.intents import DELETE, FORK, Intent, IntentStore
 from walld.ledger.line import chain_of, make_line
 from walld.ledger.snapshot import SnapshotStore
 from walld.ledger.store import LedgerStore
@@ -39,7 +39,7 @@ DIGEST = sha256(CONTENT).digest()
 NAMED = b'{"sha256":"%b","size":19,"media_type":"a/b"}' % DIGEST.hex().encode()
 LINES = lines_of(3)
 LINES.append(make_line(4, "e4", 4, "artifact", NAMED, chain_of(LINES[-1]), parent="e3"))
-NOTE = Unfinished(DELETE, UID, SESSION, erase=True)
+NOTE = Intent(DELETE, UID, SESSION, erase=True)
 
 
 class World:
@@ -84,8 +84,8 @@ class World:
         assert self.files.artifacts.read(UID, session_id, DIGEST) == CONTENT
         return True
 
-    def notes(self) -> list[Unfinished | FormatError]:
-        return list(self.files.ledgers.unfinished.notes())
+    def notes(self) -> list[Intent | FormatError]:
+        return list(self.files.ledgers.intents.notes())
 
 
 def forked() -> Forked:
@@ -209,10 +209,10 @@ def test_a_note_is_read_as_it_was_written_or_not_at_all(session_id: str) -> None
     storage = Storage(Random(1))
     disk = SimulatedDisk(storage)
     disk.make_dir("sessions")
-    store = UnfinishedStore(disk)
+    store = IntentStore(disk)
     notes = [
-        Unfinished(DELETE, UID, session_id, erase=True, log="ab" * 16, until_no=7),
-        Unfinished(FORK, UID, session_id, artifacts=[DIGEST.hex()]),
+        Intent(DELETE, UID, session_id, erase=True, log="ab" * 16, until_no=7),
+        Intent(FORK, UID, session_id, artifacts=[DIGEST.hex()]),
     ]
     for note in notes:
         assert store.earlier(note) is None
@@ -319,9 +319,9 @@ def test_on_a_full_disk_the_note_of_a_delete_has_the_reserve() -> None:
     World(storage).write(SESSION)
     storage.room = 0
     aside = Aside(storage, 4096)
-    store = UnfinishedStore(SimulatedDisk(storage), aside)
+    store = IntentStore(SimulatedDisk(storage), aside)
     with pytest.raises(OSError, match="No space"):
-        store.note(Unfinished(FORK, UID, "fork"))
+        store.note(Intent(FORK, UID, "fork"))
     assert aside.room == 4096
     world = World(storage)
     world.files = Files(LedgerStore(world.disk, aside), *world.files[1:])

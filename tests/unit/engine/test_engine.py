@@ -11,7 +11,7 @@ from walld import limits
 from walld.engine.partial_index import IndexedPartial
 from walld.engine.producer import Connection
 from walld.engine.stream import Place, Stream
-from walld.partials.names import Whose
+from walld.partials.names import PartialOwner
 from walld.wal import records
 from walld.wal.layout import Flag
 
@@ -31,7 +31,7 @@ def kept(world: World, stream: Stream) -> None:
     begin = stream.begin
     facts = IndexedPartial(
         *(stream.no, stream.next_seq - 1, world.engine.batches.written_no, begin.at_ms),
-        whose=Whose(begin.producer, begin.number, stream.session_id),
+        whose=PartialOwner(begin.producer, begin.number, stream.session_id),
     )
     world.engine.keep(stream, stream.session_id, stream.begin.stream_id, facts)
 

@@ -7,7 +7,7 @@ from walld_client.paths import path_name
 from walld_client.wire import messages as wire
 
 from walld.engine.partial_index import IndexedPartial, PartialIndex
-from walld.partials.names import Whose
+from walld.partials.names import PartialOwner
 
 FACTS = IndexedPartial(stream_no=4, last_seq=9, wal_until=2, begun_at_ms=5)
 
@@ -77,7 +77,7 @@ def test_of_several_of_one_stream_id_each_is_its_own_producer_s() -> None:
     mine, other, third = (world.connect(letter * 16) for letter in (b"m", b"o", b"t"))
     for at, whose in enumerate((mine, other)):
         assert whose.producer is not None
-        facts = FACTS._replace(stream_no=4 + at, whose=Whose(whose.producer.id, 1, f"s{at}"))
+        facts = FACTS._replace(stream_no=4 + at, whose=PartialOwner(whose.producer.id, 1, f"s{at}"))
         kept.add(1000, f"s{at}", "r", facts)
     kept.add(1000, "unread", "r", None)
     start = wire.Start(1, 0, "r", "s0")

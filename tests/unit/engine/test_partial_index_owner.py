@@ -19,7 +19,7 @@ from walld_client.wire import messages as wire
 from walld.disk.real import RealDisk
 from walld.engine.partial_index import IndexedPartial
 from walld.partials.file import PARTIAL_HEADER_BYTES, PartialFacts
-from walld.partials.names import Whose
+from walld.partials.names import PartialOwner
 from walld.partials.store import PartialStore
 
 UID = os.getuid()
@@ -211,7 +211,7 @@ def test_what_a_start_could_not_read_is_nobody_else_s(
             monkeypatch.setattr(PartialStore, "read_facts", READ_FACTS)
             if is_read_since:
                 (names,) = virtual.engine.partials.all_names()
-                facts = IndexedPartial(1, 2, 1, 5, whose=Whose(agent.producer, 1, "s"))
+                facts = IndexedPartial(1, 2, 1, 5, whose=PartialOwner(agent.producer, 1, "s"))
                 virtual.engine.partials.add(*names, facts)
             with Peer(virtual) as other:
                 other.send(wire.Resume(START, 0, -1, 3), START, *tokens(1, "B1 ", "B2 "))

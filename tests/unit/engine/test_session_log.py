@@ -352,7 +352,7 @@ def test_what_no_view_could_tell_again_is_not_taken(world: World, payload: bytes
 def test_what_may_have_been_given_is_leapt_over_once(world: World) -> None:
     """Y1: and the stream says so, for the start that can read what lies between."""
     ledger = opened(world)
-    ledger.fear = fear = Leap(1, 7, ["wal/1"])
+    ledger.possible_leap = possible_leap = Leap(1, 7, ["wal/1"])
     assert not ledger.is_begun
     with pytest.raises(Refusal) as stale:
         append(world, ledger, entry("a"), expected_seq=0)
@@ -361,4 +361,4 @@ def test_what_may_have_been_given_is_leapt_over_once(world: World) -> None:
     assert append(world, ledger, entry("b")) == [wire.Placed(9, "b")]
     assert ledger.stream is not None
     assert (ledger.stream.begin.number, ledger.stream.begin.meta) == (7, LEAPT)
-    assert (ledger.leaps, ledger.fear, ledger.is_begun) == ([fear], None, True)
+    assert (ledger.leaps, ledger.possible_leap, ledger.is_begun) == ([possible_leap], None, True)

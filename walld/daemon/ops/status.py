@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from walld.daemon.transport.listener import SocketFile
     from walld.disk.lock import Owner
     from walld.engine.engine import Engine
-    from walld.recovery.startup_recovery import Mended
+    from walld.recovery.startup_recovery import RecoveredStorage
 
 __all__ = ["DaemonStatus"]
 
@@ -47,7 +47,7 @@ class DaemonStatus:
         self._connections = connections
         self._owner = owner
         self._since = time.monotonic()
-        self._mended: Mended | None = None
+        self._mended: RecoveredStorage | None = None
         self._mend_seconds = 0.0
         self._loop_clock_ahead = 0.0
         """Loop time less time.monotonic(): a scrape's thread cannot ask the loop."""
@@ -60,7 +60,7 @@ class DaemonStatus:
         self.socket_files: Sequence[SocketFile] = ()
         self.users: Callable[[], dict[str, object] | None] | None = None
 
-    def mended(self, mended: Mended, seconds: float) -> None:
+    def mended(self, mended: RecoveredStorage, seconds: float) -> None:
         """The start is over."""
         mended.streams.clear()
         self._loop_clock_ahead = event_loop.now() - time.monotonic()

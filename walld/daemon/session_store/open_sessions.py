@@ -22,7 +22,7 @@ from walld.daemon.session_store.session_fork import SessionFork
 from walld.disk.base import NO_ROOM
 from walld.engine.session_log import SessionLog
 from walld.errors import Refusal
-from walld.ledger.intents import DELETE, Unfinished
+from walld.ledger.intents import DELETE, Intent
 from walld.ledger.scan import Break
 from walld.sessions.state.session_state import SessionState
 from walld.wal import records
@@ -92,16 +92,16 @@ class Sessions:
         self._check_read(uid, session_id)
         ledgers, key = self._engine.session_logs, (uid, session_id)
         ledger, appends = ledgers.open.get(key), appends or create
-        may_leap = appends and ledger is not None and ledger.fear is not None
+        may_leap = appends and ledger is not None and ledger.possible_leap is not None
         if ledger is not None and ledger.state is not None and not may_leap:
             ledger.touched = event_loop.now()
             return ledger
         async with self._locked(key):
             self._check_whole(key)
             ledger = await self._open(uid, session_id, create)
-            if appends and ledger is not None and ledger.fear is not None:
+            if appends and ledger is not None and ledger.possible_leap is not None:
                 # Else a start that cannot read that line, either, would leap to where it stands.
-                await self.thread.run(partial(self._store.note_leap, *key, ledger.fear))
+                await self.thread.run(partial(self._store.note_leap, *key, ledger.possible_leap))
             return ledger
 
     def _check_read(self, uid: int, session_id: str) -> None:
@@ -161,7 +161,7 @@ class Sessions:
                 if pending and folded.is_late:
                     now = event_loop.now()
                     ledgers.checkpointed(ledger, pending[-1].seq, streams, now)
-            ledger.snapped_seq, ledger.fear = folded.snapped_seq, folded.fear
+            ledger.snapped_seq, ledger.possible_leap = folded.snapped_seq, folded.possible_leap
             self._look_at_turns(ledger)
         ledger.touched = event_loop.now()
         return ledger
@@ -184,11 +184,13 @@ class Sessions:
         leaps = [] if ledger is None else list(ledger.leaps)
         if not pending and not await self.exists(uid, session_id):
             return None
-        fear = ledger.fear if ledger is not None else None
+        possible_leap = ledger.possible_leap if ledger is not None else None
         until = None
         if ledger is not None and ledger.state is not None:
-            until = ledger.state.last_seq if fear is None else fear.first_seq - 1
-        read = partial(self._files.read, uid, session_id, after, limit, pending, until, fear)
+            until = ledger.state.last_seq if possible_leap is None else possible_leap.first_seq - 1
+        read = partial(
+            self._files.read, uid, session_id, after, limit, pending, until, possible_leap
+        )
         found = await self.thread.run(partial(read, held_bytes_max))
         if ledger is not None and self._engine.session_logs.open.get(key) is not ledger:
             # Deleted meanwhile, or closed.
@@ -216,7 +218,7 @@ class Sessions:
         ledger = self._engine.session_logs.open.get((uid, session_id))
         if ledger is not None and ledger.pending:
             return ledger.pending[-1].seq
-        if ledger is not None and ledger.state is not None and ledger.fear is None:
+        if ledger is not None and ledger.state is not None and ledger.possible_leap is None:
             return ledger.state.last_seq
         tail = await self.thread.run(partial(self._store.tail, uid, session_id))
         return 0 if tail is None else tail.last_seq
@@ -239,7 +241,7 @@ class Sessions:
             replies = self._engine.resolved.of_session(*key)
             self.forks.goes(key)
             log, until_no = self._engine.log_uuid.hex(), self._engine.registry.last_no
-            note = Unfinished(DELETE, uid, session_id, erase=True, log=log, until_no=until_no)
+            note = Intent(DELETE, uid, session_id, erase=True, log=log, until_no=until_no)
             try:
                 await self.thread.run(partial(self._note_delete, note, ledger is not None))
             except BaseException:
@@ -261,20 +263,20 @@ class Sessions:
             del self.going[key]
             return was_there
 
-    def _note_delete(self, note: Unfinished, is_open: bool) -> None:
+    def _note_delete(self, note: Intent, is_open: bool) -> None:
         """For the thread. A disk that is full with its reserve spent takes no note, and a delete
         makes room: then whoever is not answered asks again.
         """
         if is_open or self._store.has_files(*note.key):
             try:
-                self._store.unfinished.note(note)
+                self._store.intents.note(note)
             except OSError as error:
                 if error.errno not in NO_ROOM:
                     raise
 
     def _remove(
         self,
-        note: Unfinished,
+        note: Intent,
         number: int,
         replies: dict[tuple[int, bytes, int], int],
         *,
@@ -289,7 +291,7 @@ class Sessions:
             except OSError as error:
                 if error.errno not in NO_ROOM:
                     raise
-        self._store.unfinished.drop(note)
+        self._store.intents.drop(note)
         return was_there
 
     async def create(self, uid: int, session_id: str, made: Forked, source: Source) -> bool:

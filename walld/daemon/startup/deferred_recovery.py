@@ -47,7 +47,7 @@ if TYPE_CHECKING:
     from walld.disk.reserve import Reserve
     from walld.engine.engine import Engine
     from walld.engine.segments import Segment
-    from walld.recovery.startup_recovery import Mended
+    from walld.recovery.startup_recovery import RecoveredStorage
     from walld.wal.segment_files import SegmentFiles
     from walld.wal.verdict import Damage, Verdict
 
@@ -91,7 +91,7 @@ class DeferredRecovery:
         self._verdict: Verdict | None = None
         self._unnoted: list[Damage] = []
         self._unnoted_dirs: list[str] = []
-        self._feared: Iterable[int] = ()
+        self._possible_last_seqs: Iterable[int] = ()
         self._has_pieces = False
         self._left: set[int] = set()
         self._written_down: set[int] = set()
@@ -99,9 +99,9 @@ class DeferredRecovery:
         self._hold_until = 0.0
         self._look_at = 0.0
 
-    async def begin(self, mended: Mended) -> None:
+    async def begin(self, mended: RecoveredStorage) -> None:
         """Before a new segment is opened: a note that found no room gets that of the reserve."""
-        self._verdict, self._feared = mended.verdict, mended.feared.keys()
+        self._verdict, self._possible_last_seqs = mended.verdict, mended.possible_last_seqs.keys()
         self._has_pieces = bool(mended.pieces.apart)
         self._unnoted, self._unnoted_dirs = mended.unnoted, mended.unnoted_dirs
         self._hold_until = event_loop.now() + self._hold_seconds
@@ -234,9 +234,9 @@ class DeferredRecovery:
         """Some reply's end is known to be lost from the hole alone."""
         if self._engine.disk_full or event_loop.now() > self._hold_until:
             return False
-        streams = map(self._engine.registry.by_no.get, self._feared)
+        streams = map(self._engine.registry.by_no.get, self._possible_last_seqs)
         return any(
-            stream is not None and not stream.gone and stream.feared_seq > stream.written_seq
+            stream is not None and not stream.gone and stream.possible_last_seq > stream.written_seq
             for stream in streams
         )
 

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from walld.daemon.storage.syncer import Syncer
     from walld.daemon.storage.writer import Writer
     from walld.engine.engine import Engine
-    from walld.recovery.startup_recovery import Mended
+    from walld.recovery.startup_recovery import RecoveredStorage
 
 __all__ = ["FirstSegment"]
 
@@ -45,11 +45,11 @@ class FirstSegment:
         self._may_go_on = anyio.Event()
         self._rest = anyio.CancelScope()
         self._is_given_up = False
-        self._mended: Mended | None = None
+        self._mended: RecoveredStorage | None = None
         self.is_over = anyio.Event()
         """The log can be written to."""
 
-    async def begin(self, tasks: TaskGroup, mended: Mended) -> None:
+    async def begin(self, tasks: TaskGroup, mended: RecoveredStorage) -> None:
         """Return when that is done, or is known to wait for room."""
         self._mended = mended
         if not mended.not_synced.segment_ids:
@@ -81,7 +81,7 @@ class FirstSegment:
         is_hurt = verdict.corrupt or verdict.unreadable
         return not is_hurt and all(row.verdict == TORN for row in verdict.rows())
 
-    async def _run(self, mended: Mended) -> None:
+    async def _run(self, mended: RecoveredStorage) -> None:
         """May be cut short, and begun anew, until it has a segment."""
         writer, syncer, verdict = self._writer, self._syncer, mended.verdict
         await writer.begin(mended.last_segment_id, verdict)

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from walld.daemon.storage.reply_reader import ReplyReader
     from walld.disk.base import Disk
     from walld.engine.engine import Engine
-    from walld.recovery.startup_recovery import Mended
+    from walld.recovery.startup_recovery import RecoveredStorage
 
 __all__ = ["restore_sessions"]
 
@@ -33,7 +33,7 @@ async def restore_sessions(
     sessions: Sessions,
     intent_finisher: IntentFinisher,
     checkpoints: Checkpoints,
-    mended: Mended,
+    mended: RecoveredStorage,
     disk: Disk,
 ) -> None:
     """Before anybody asks. Lines are pending again up to where power tore them."""

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from walld.engine.engine import Engine
     from walld.engine.producer import Process
-    from walld.recovery.startup_recovery import Found, Mended
+    from walld.recovery.startup_recovery import Found, RecoveredStorage
     from walld.wal.records import Owner
 
 __all__ = ["restore"]
@@ -35,7 +35,7 @@ _log = logging.getLogger("walld.restore")
 
 def restore(
     engine: Engine,
-    mended: Mended,
+    mended: RecoveredStorage,
     boot: str,
     watch: Callable[[int, Owner], Process | None],
     now: float,
@@ -75,13 +75,15 @@ def restore(
             stream = _stream(engine, no, found, boot, watch, last_seq)
             first_no = min(stream.where, default=0) >> OFFSET_BITS
             stream.is_behind_torn = first_no > verdict.torn_no
-            stream.feared_seq = max(mended.feared.get(no, -1), known.last_seq if known else -1)
+            stream.possible_last_seq = max(
+                mended.possible_last_seqs.get(no, -1), known.last_seq if known else -1
+            )
             if stream.moved_to is None and known is not None and known.whose is not None:
                 engine.registry.move(stream, known.whose.session_id)  # no Move in the log
     _live_bytes(engine, mended)
 
 
-def _segments(engine: Engine, mended: Mended, now: float) -> None:
+def _segments(engine: Engine, mended: RecoveredStorage, now: float) -> None:
     last_batch = 0
     for found in mended.segments:
         first_batch = max(found.first_no, last_batch + 1)
@@ -99,7 +101,9 @@ def _segments(engine: Engine, mended: Mended, now: float) -> None:
         last_batch = max(last_batch, segment.last_batch)
 
 
-def _kept(engine: Engine, mended: Mended) -> dict[int, tuple[tuple[int, str, str], IndexedPartial]]:
+def _kept(
+    engine: Engine, mended: RecoveredStorage
+) -> dict[int, tuple[tuple[int, str, str], IndexedPartial]]:
     """The partials of this log by stream number."""
     by_no: dict[int, tuple[tuple[int, str, str], IndexedPartial]] = {}
     until = mended.verdict.reserved_no
@@ -107,10 +111,10 @@ def _kept(engine: Engine, mended: Mended) -> dict[int, tuple[tuple[int, str, str
         known = None
         if facts.log_uuid == engine.log_uuid:
             no, last_seq, word = facts.stream_no, facts.last_seq, facts.gap_word
-            feared = last_seq - mended.held.get(names, last_seq)
+            possibly_missing = last_seq - mended.held.get(names, last_seq)
             known = IndexedPartial(
                 *(no, last_seq, until, facts.begun_at_ms),
-                feared=feared,
+                possibly_missing=possibly_missing,
                 gap_word=word,
                 whose=facts.whose,
             )
@@ -168,7 +172,7 @@ def _ledger_stream(engine: Engine, no: int, found: Found) -> None:
     engine.registry.add(stream)
 
 
-def _live_bytes(engine: Engine, mended: Mended) -> None:
+def _live_bytes(engine: Engine, mended: RecoveredStorage) -> None:
     """Live bytes by segment: by bisection where a stream's records are in log order."""
     segments = list(engine.segments)
     for stream in engine.registry.by_no.values():

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from walld.engine.session_log import SessionLog
     from walld.engine.stream import Stream
     from walld.recovery.possibly_lost_sessions import LogDoubt
-    from walld.recovery.startup_recovery import Mended
+    from walld.recovery.startup_recovery import RecoveredStorage
 
 __all__ = ["SessionReplay"]
 
@@ -51,7 +51,7 @@ class SessionReplay:
         files: Files,
         reader: ReplyReader,
         sessions: Sessions,
-        mended: Mended,
+        mended: RecoveredStorage,
         doubt: LogDoubt | None,
     ) -> None:
         self._engine = engine

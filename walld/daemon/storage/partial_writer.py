@@ -24,7 +24,7 @@ from walld.engine.partial_index import IndexedPartial
 from walld.errors import FormatError, Misplaced, Refusal
 from walld.partials.ages import AGES_PATH, Ages
 from walld.partials.file import PartialFacts
-from walld.partials.names import Whose, check_names
+from walld.partials.names import PartialOwner, check_names
 from walld.partials.store import PartialStore, path_of
 from walld.replies.merge import merge, seqs_of
 from walld.wal import records
@@ -136,9 +136,9 @@ class PartialWriter:
         self._in_vain.pop(stream.no, None)
         facts = IndexedPartial(
             *(stream.no, last_seq, wal_until, begin.at_ms, has_ended),
-            feared=last_seq - max(held_seq, min(stream.anew_seq, last_seq)),
+            possibly_missing=last_seq - max(held_seq, min(stream.anew_seq, last_seq)),
             gap_word="corrupt" if damaged or was_damaged else gap_word,
-            whose=Whose(begin.producer, begin.number, session_id),
+            whose=PartialOwner(begin.producer, begin.number, session_id),
         )
         if not goes_on:
             self._engine.keep(stream, *names[1:], facts)

@@ -112,10 +112,14 @@ class SocketReader:
             busy = await self.sweep()
             took = event_loop.now() - begun
             # Who waits beside a flood that is held waits for its flush, and for no rest besides.
-            busy = busy or (self._fair_queue.parts.is_awaited and self._fair_queue.has_sated)
+            busy = busy or (
+                self._fair_queue.process_shares.is_awaited and self._fair_queue.has_sated
+            )
             if self._fair_queue.is_paused or not busy:
                 # Who waits for each flush is late by each rest: it is no longer than the sweep was.
-                least = 0.0 if self._fair_queue.parts.is_awaited else limits.REST_SECONDS_MIN
+                least = (
+                    0.0 if self._fair_queue.process_shares.is_awaited else limits.REST_SECONDS_MIN
+                )
                 rest = min(max(took, least), self._rest_max)
                 if self._fair_queue.is_paused:
                     rest = self._rest_max
@@ -171,7 +175,7 @@ class SocketReader:
             if time.perf_counter() > slice_end:
                 self._connections.send_posted()
                 await checkpoint()
-                fair_queue.parts.look(event_loop.now())
+                fair_queue.process_shares.look(event_loop.now())
                 at_ms = time.time_ns() // 1_000_000
                 slice_end = time.perf_counter() + limits.SWEEP_SLICE_SECONDS
         # Before the log is read nobody is lost: what a dead agent sent is still in its socket.
@@ -198,7 +202,7 @@ class SocketReader:
         until = 0.0
         while True:
             await anyio.wait_readable(self._acceptor.fileno())
-            waits = self._fair_queue.parts.agents_wait()
+            waits = self._fair_queue.process_shares.agents_wait()
             if not self.let_in(1 if waits else ACCEPTS_MAX):
                 await anyio.sleep(limits.REST_SECONDS_MAX)  # no descriptor to be had
             elif waits and time.perf_counter() >= until:
@@ -316,7 +320,7 @@ class SocketReader:
 
     def _turn(self, peer: Peer, at_ms: int) -> int:
         """One turn of one connection, no more than it may give now. Returns the bytes it gave."""
-        parts, connection = self._fair_queue.parts, peer.connection
+        parts, connection = self._fair_queue.process_shares, peer.connection
         if not parts.is_tight and not connection.outbox_bytes:
             return self._read(peer, at_ms)
         most = self._fair_queue.turn_bytes(peer)

@@ -1,8 +1,8 @@
 """The connection of `append(wait=False)`: written to and never waited for.
 
 Owns: what waits, what is on its way, the connection of both, and when the I/O thread looks after
-them. Refuses: whose they are and who waits for them (`append_queue.py`), the lock (`lock.py`), the thread
-(`io_thread.py`).
+them. Refuses: whose they are and who waits for them (`append_queue.py`), the lock (`lock.py`), the
+thread (`io_thread.py`).
 
 Once the kernel has an entry this process may die: the daemon does what it finds of a connection
 whose other side is gone; but what it could not do just then, and what stood behind that, is here
