@@ -27,7 +27,7 @@ from walld.partials.file import PartialFacts
 from walld.partials.names import PartialOwner
 from walld.partials.store import Stray
 from walld.partials.tombstone_file import GONE_PATH
-from walld.recovery.startup_recovery import RecoveredStorage, mend
+from walld.recovery.startup_recovery import RecoveredStorage, recover_storage
 from walld.wal import records
 from walld.wal.layout import (
     ENTRY_BYTES,
@@ -257,7 +257,7 @@ class World:
                 if segment_id in files and batch_no > self.engine.batches.synced_no:
                     files[segment_id] = files[segment_id][:offset]
         disk = LogDisk(files)
-        mended = mend(disk, cast("Any", KeptAlone(kept or PartialIndex())), LOG)
+        mended = recover_storage(disk, cast("Any", KeptAlone(kept or PartialIndex())), LOG)
         world = World.__new__(World)
         world.mended, world.replaced = mended, disk.replaced
         world.engine = Engine(FlushSchedule(3000, None))

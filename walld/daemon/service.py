@@ -77,7 +77,7 @@ from walld.ledger.store import LedgerStore
 from walld.partials.store import PartialStore
 from walld.recovery.directory_lock import own
 from walld.recovery.name_forms import settle_names
-from walld.recovery.startup_recovery import RecoveredStorage, mend
+from walld.recovery.startup_recovery import RecoveredStorage, recover_storage
 from walld.wal.segment_files import SegmentFiles
 
 if TYPE_CHECKING:
@@ -294,7 +294,7 @@ class Daemon:
         disk = RetryingDisk(self._disk)
         store = PartialStore(disk)
         await self.other_logs.begin(self.settings.data, owner.told, wall_ms())
-        job = partial(mend, disk, store, owner.log_uuid, owner.epoch, owner.told)
+        job = partial(recover_storage, disk, store, owner.log_uuid, owner.epoch, owner.told)
         mended: RecoveredStorage = await self._worker.run(job)
         now = event_loop.now()
 

@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     from walld.wal.ranges import Range
     from walld.wal.verdict import Damage, Verdict
 
-__all__ = ["Found", "FoundSegment", "NotSynced", "RecoveredStorage", "mend"]
+__all__ = ["Found", "FoundSegment", "NotSynced", "RecoveredStorage", "recover_storage"]
 
 _log = logging.getLogger("walld.recovery")
 
@@ -112,7 +112,7 @@ class RecoveredStorage:
     """Why "nothing there" cannot be proven; None where it can."""
 
 
-def mend(
+def recover_storage(
     disk: Disk,
     store: PartialStore,
     log_uuid: bytes,

@@ -13,7 +13,7 @@ from walld.engine.engine import Engine
 from walld.engine.flush_schedule import FlushSchedule
 from walld.engine.partial_index import IndexedPartial, PartialIndex
 from walld.engine.producer import Connection, Process
-from walld.recovery.startup_recovery import mend
+from walld.recovery.startup_recovery import recover_storage
 from walld.wal.records import Owner
 
 
@@ -85,7 +85,9 @@ def test_live_while_its_process_is_there_else_an_orphan_at_once(
 
     engine = Engine(FlushSchedule(3000, None))
     engine.log_uuid = LOG
-    mended = mend(LogDisk(dict(world.files)), cast("Any", KeptAlone(PartialIndex())), LOG)
+    mended = recover_storage(
+        LogDisk(dict(world.files)), cast("Any", KeptAlone(PartialIndex())), LOG
+    )
     restore(engine, mended, boot, watch, 0.0)
     assert asked == [(1000, Owner("boot", 7, 0, 0))] * 3
     streams = engine.registry.by_no.values()

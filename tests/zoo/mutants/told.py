@@ -57,7 +57,7 @@ MUTANTS = (
         REPLIES + "fold.py",
         '        self.status = "complete" if event.clean else "cancelled"\n',
         '        self.status = "complete"\n',
-        "I3",
+        "SIM3",
         "1891",
     ),
     Mutant(
@@ -65,7 +65,7 @@ MUTANTS = (
         REPLIES + "fold.py",
         "            self.finish_reason = event.finish_reason\n",
         "            pass\n",
-        "I3",
+        "SIM3",
         "1891",
     ),
     Mutant(
@@ -73,7 +73,7 @@ MUTANTS = (
         REPLIES + "fold.py",
         '            self.status = "live" if live else "crashed"\n',
         '            self.status = "crashed"\n',
-        "I3",
+        "SIM3",
         "1891",
     ),
 )

@@ -1,6 +1,6 @@
 """Reads a reply back from memory, segments and its partial.
 
-Owns: collecting a stream's records and folding them. Refuses: deciding which (`server.py`).
+Owns: collecting a stream's records and folding them. Refuses: deciding which (`api/replies.py`).
 
 Pure reading (P11): asked twice gives the same bytes, nothing on disk changes. What is not synced is
 read from memory. A short reply whose records are all in the page cache is read and folded on the
