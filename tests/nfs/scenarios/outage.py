@@ -41,7 +41,7 @@ def run() -> list[str]:
         try:
             _away(trial)
         finally:
-            way.recover_storage()
+            way.mend()
         _figures(trial, "server away", first)
         back = trial.until(lambda: daemon.status()["state"] == "ok", "a state that is ok")
         trial.figures.append(f"ok {back:.1f} s after the server was back")

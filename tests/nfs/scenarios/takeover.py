@@ -51,7 +51,7 @@ def run() -> list[str]:
             trial.until(new.board.is_told, "a first ack of the next daemon")
             synced = old.synced
         finally:
-            first_way.recover_storage()
+            first_way.mend()
             first.signal(signal.SIGCONT)
         trial.figures.append(f"taken over {took:.1f} s after the cut, {_lock(trial)}")
         wrong = _awake(trial, first, old, synced)

@@ -40,7 +40,7 @@ def restore(
     watch: Callable[[int, Owner], Process | None],
     now: float,
 ) -> None:
-    """Give the engine what `recover_storage` found. watch: the living process of an owner, None if gone."""
+    """Give the engine what a start found. watch: the living process of an owner, None if gone."""
     verdict = mended.verdict
     batches = engine.batches
     batches.written_no = batches.synced_no = verdict.reserved_no
