@@ -75,7 +75,7 @@ def test_what_was_said_while_nobody_was_there_comes_first(
         reply = client.reply("s", stream_id="r")
         last = [reply.token(f"{at} ") for at in range(10_000)][-1]
         with client.inner._link.mutex:
-            client.inner._link.dialing.retry_at = time.monotonic() + HOUR
+            client.inner._link.reconnect.retry_at = time.monotonic() + HOUR
         daemon.start()
         (found,) = client.recover_all("s")
         assert (found.stream_id, found.last_seq, found.gaps) == ("r", last, [])

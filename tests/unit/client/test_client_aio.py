@@ -190,7 +190,7 @@ def test_a_cancelled_request_does_not_spoil_the_next(daemon: FakeDaemon, path: s
     async def main() -> None:
         client = aio.connect(path, timeout=10)
         asking = asyncio.create_task(client.has_partial("S"))
-        await asyncio.to_thread(daemon.until, daemon.query_server)
+        await asyncio.to_thread(daemon.until, daemon.requests)
         asking.cancel()
         with pytest.raises(asyncio.CancelledError):
             await asking

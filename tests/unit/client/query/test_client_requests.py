@@ -85,7 +85,7 @@ def test_recover_and_its_kin(daemon: FakeDaemon, asker: Asker) -> None:
     assert asker.recover(stream_id="b").stream_id == "b"
     assert [one.stream_id for one in asker.recover_all()] == ["a", "b"]
     assert [one.stream_id for one in asker.orphans("S")] == ["a", "b"]
-    assert daemon.query_server() == [
+    assert daemon.requests() == [
         wire.Recover(1, "latest", "S", None),
         wire.Recover(2, "latest", None, "b"),
         wire.Recover(3, "all"),
@@ -107,7 +107,7 @@ def test_has_partial_and_resolve(daemon: FakeDaemon, asker: Asker) -> None:
     daemon.answers(False)
     assert asker.has_partial("S") is False
     assert asker.resolve("r") is False
-    assert daemon.query_server() == [
+    assert daemon.requests() == [
         wire.HasPartial(1, "S"),
         wire.Resolve(2, "r", 8),
         wire.HasPartial(3, "S"),
@@ -145,7 +145,7 @@ def test_the_process_says_how_far_it_has_sent(daemon: FakeDaemon, asker: Asker) 
     asker.recover_all()
     seen = [
         [(s.stream, s.seq) for s in r.seen]
-        for r in daemon.query_server()
+        for r in daemon.requests()
         if not isinstance(r, wire.Drain)
     ]
     assert [sorted(s) for s in seen] == [
@@ -226,7 +226,7 @@ def test_who_has_no_time_for_another_answer_asks_no_more(
     asker = Asker(colour, path, timeout=1.9 * BACKOFF_SECONDS_MIN)
     with pytest.raises(walld_client.Unavailable):  # on a busy machine: no answer at all in time
         asker.recover("S")
-    assert len(daemon.query_server()) <= 1
+    assert len(daemon.requests()) <= 1
     asker.finish()
 
 
@@ -383,7 +383,7 @@ def test_a_daemon_that_hangs_up_on_a_request_is_asked_once_more_only(
     daemon.answer = hang_up
     with pytest.raises(walld_client.Unavailable, match="closed the connection"):
         asker.recover("S")
-    assert len(daemon.query_server()) == 3
+    assert len(daemon.requests()) == 3
 
 
 def test_a_daemon_that_was_there_is_waited_for(daemon: FakeDaemon, asker: Asker) -> None:
