@@ -43,5 +43,5 @@ async def orphaned(virtual: Virtual, *stream_ids: str) -> None:
     """Their owners are gone and their partials are made."""
     for stream_id in stream_ids:
         virtual.engine.orphan(virtual.engine.registry.by_key[UID, stream_id], "agent_lost")
-    virtual.daemon.background.wake()
+    virtual.daemon.maintenance.wake()
     await until(lambda: not virtual.engine.orphans)

@@ -18,7 +18,7 @@ from walld.disk.real import RealDisk
 from walld.partials.file import PartialFacts
 from walld.partials.store import PartialStore
 from walld.replies.merge import seqs_of
-from walld.wal.encode import BatchBuilder, settled_batches
+from walld.wal.encode import BatchEncoder, settled_batches
 from walld.wal.layout import Flag, Settled
 from walld.wal.records import (
     Begin,
@@ -92,7 +92,7 @@ class DamagedDirectory:
 
     def batch(self, *rows: Row, synced_no: int | None = None) -> int:
         """synced_no: where it does not say that all before it are."""
-        builder = BatchBuilder()
+        builder = BatchEncoder()
         for one in rows:
             builder.add(*one)
         number = len(self.places) + 1

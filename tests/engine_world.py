@@ -14,20 +14,20 @@ from walld_client.wire import messages as wire
 from walld_client.wire.framing import encode, split
 
 from walld.daemon.startup.restore_streams import restore
-from walld.daemon.storage.reply_reader import BadRecord, Reader
+from walld.daemon.storage.reply_reader import BadRecord, ReplyReader
 from walld.disk.base import Entry
-from walld.engine.batch import Carry, Sealed
+from walld.engine.batch import Carry, SealedBatch
 from walld.engine.engine import Engine
-from walld.engine.flush_schedule import GroupCommit
-from walld.engine.partial_index import Kept
-from walld.engine.peer import Connection, Process
+from walld.engine.flush_schedule import FlushSchedule
+from walld.engine.partial_index import PartialIndex
+from walld.engine.producer import Connection, Process
 from walld.engine.segments import Segment
 from walld.engine.stream import Stream
 from walld.partials.file import PartialFacts
-from walld.partials.names import Whose
+from walld.partials.names import PartialOwner
 from walld.partials.store import Stray
 from walld.partials.tombstone_file import GONE_PATH
-from walld.recovery.startup_recovery import Mended, mend
+from walld.recovery.startup_recovery import RecoveredStorage, recover_storage
 from walld.wal import records
 from walld.wal.layout import (
     ENTRY_BYTES,
@@ -47,7 +47,7 @@ UID = 1000
 _answers: msgspec.msgpack.Decoder[wire.ToAgent] = msgspec.msgpack.Decoder(wire.ToAgent)
 
 
-def entries(sealed: Sealed) -> list[tuple[int, int, int, int, int]]:
+def entries(sealed: SealedBatch) -> list[tuple[int, int, int, int, int]]:
     """The directory of a batch: stream_no, first_seq, last_seq, body_bytes, flags."""
     batch = sealed.batch
     header = BatchHeader(
@@ -101,7 +101,7 @@ class LogDisk(BytesDisk):
 class KeptAlone:
     """Of a PartialStore what a start asks: which partials there are."""
 
-    def __init__(self, kept: Kept) -> None:
+    def __init__(self, kept: PartialIndex) -> None:
         self._kept = kept
 
     def sweep_temporary(self, unsynced: list[Stray]) -> int:
@@ -117,7 +117,7 @@ class KeptAlone:
         facts = self._kept.facts(uid, session, stream)
         assert facts is not None
         numbers = facts.stream_no, facts.begun_at_ms, 5, 0, facts.last_seq
-        whose = Whose(bytes(16), 1, session)
+        whose = PartialOwner(bytes(16), 1, session)
         return PartialFacts(LOG, *numbers, "agent_lost", whose=whose)
 
 
@@ -125,7 +125,7 @@ class World:
     """One engine, its log, and whoever talks to it."""
 
     def __init__(self, bound_ms: int = 3000, linger_ms: int | None = None) -> None:
-        self.engine = Engine(GroupCommit(bound_ms, linger_ms))
+        self.engine = Engine(FlushSchedule(bound_ms, linger_ms))
         self.engine.log_uuid = LOG
         self.posted: set[Connection] = set()
         self.files: dict[int, bytes | bytearray] = {}
@@ -133,12 +133,14 @@ class World:
         self.wrote: list[tuple[int, int, int]] = []
         """(batch number, segment id, file offset) of every write."""
         self.names = 0
-        self.mended: Mended | None = None
+        self.mended: RecoveredStorage | None = None
         """Of one that came out of `restarted`, as its start saw it."""
         self.replaced: dict[str, bytes] = {}
         """Files that its start wrote."""
         # Of the files it calls `read` alone; partials and threads are not met here.
-        self.reader = Reader(self.engine, cast("Any", self), cast("Any", None), cast("Any", None))
+        self.reader = ReplyReader(
+            self.engine, cast("Any", self), cast("Any", None), cast("Any", None)
+        )
         self.segment()
 
     # --- who talks ------------------------------------------------------------------------------
@@ -158,7 +160,7 @@ class World:
 
     def say(self, connection: Connection, *messages: msgspec.Struct, at_ms: int = 5) -> None:
         """Frames, in one read."""
-        self.engine.feed.take(connection, b"".join(map(encode, messages)), at_ms)
+        self.engine.decoder.take(connection, b"".join(map(encode, messages)), at_ms)
 
     def begin(
         self, connection: Connection, number: int = 1, stream_id: str | None = None
@@ -183,17 +185,17 @@ class World:
         """Open the next segment."""
         segments = self.engine.segments
         segment_id = max(self.files, default=0) + 1
-        prev_batch_no = self.engine.sealing.written_no
+        prev_batch_no = self.engine.batches.written_no
         segments.add(Segment(segment_id, prev_batch_no + 1, 0.0))
         header = pack_segment_header(SegmentHeader(LOG, segment_id, prev_batch_no, 1))
         self.files[segment_id] = bytearray(header)
 
-    def seal(self, records_max: int = 1000) -> Sealed | None:
+    def seal(self, records_max: int = 1000) -> SealedBatch | None:
         """Everything that fits into one batch."""
-        self.engine.sealing.seal_some(records_max)
-        return self.engine.sealing.finish()
+        self.engine.batches.seal_some(records_max)
+        return self.engine.batches.finish()
 
-    def write(self, sealed: Sealed, now: float = 0.0) -> None:
+    def write(self, sealed: SealedBatch, now: float = 0.0) -> None:
         """write(2) returned."""
         current = self.engine.segments.current
         offset = current.size
@@ -201,15 +203,15 @@ class World:
         file = self.files[current.segment_id]
         assert isinstance(file, bytearray)
         assert len(file) == offset
-        raw = sealed.batch.stamped(self.engine.sealing.synced_no, seed, offset)
+        raw = sealed.batch.stamped(self.engine.batches.synced_no, seed, offset)
         self.engine.written(sealed, offset, now)
         file += raw
         self.wrote.append((sealed.batch.batch_no, current.segment_id, offset))
 
-    def flush(self, now: float = 0.0) -> list[Sealed]:
+    def flush(self, now: float = 0.0) -> list[SealedBatch]:
         """Everything that waits is written, in as many batches as it takes."""
         engine = self.engine
-        engine.commit.flush_begun()
+        engine.schedule.flush_begun()
         _, waiters = engine.begin_flush()
         batches = []
         while (sealed := self.seal()) is not None:
@@ -220,14 +222,14 @@ class World:
 
     def sync(self) -> None:
         """fdatasync(2) returned for everything written."""
-        self.engine.commit.sync_begun()
-        self.engine.synced(self.engine.sealing.written_no)
+        self.engine.schedule.sync_begun()
+        self.engine.synced(self.engine.batches.written_no)
 
     def replace_segment(self) -> None:
         """A write or sync failed: what is not synced is written again into a new segment (P8)."""
         engine = self.engine
-        engine.segments.poison(engine.sealing.synced_no)
-        again = engine.sealing.unwritten_again()
+        engine.segments.poison(engine.batches.synced_no)
+        again = engine.batches.unwritten_again()
         self.segment()
         for sealed in again:
             self.write(sealed)
@@ -236,7 +238,7 @@ class World:
     def unlink(self) -> None:
         """Segments that nobody needs go."""
         while (
-            segment := self.engine.segments.can_unlink(self.engine.sealing.synced_no)
+            segment := self.engine.segments.can_unlink(self.engine.batches.synced_no)
         ) is not None:
             self.engine.segments.unlinked(segment)
             del self.files[segment.segment_id]
@@ -247,21 +249,21 @@ class World:
         assert len(body) == length, (segment_id, offset, length)
         return body
 
-    def restarted(self, *, power: bool, kept: Kept | None = None) -> World:
+    def restarted(self, *, power: bool, kept: PartialIndex | None = None) -> World:
         """What a start makes of this log. power: what is not synced is gone too."""
         files = dict(self.files)
         if power:
             for batch_no, segment_id, offset in reversed(self.wrote):
-                if segment_id in files and batch_no > self.engine.sealing.synced_no:
+                if segment_id in files and batch_no > self.engine.batches.synced_no:
                     files[segment_id] = files[segment_id][:offset]
         disk = LogDisk(files)
-        mended = mend(disk, cast("Any", KeptAlone(kept or Kept())), LOG)
+        mended = recover_storage(disk, cast("Any", KeptAlone(kept or PartialIndex())), LOG)
         world = World.__new__(World)
         world.mended, world.replaced = mended, disk.replaced
-        world.engine = Engine(GroupCommit(3000, None))
+        world.engine = Engine(FlushSchedule(3000, None))
         world.engine.log_uuid = LOG
         world.posted, world.names, world.files, world.wrote = set(), 0, files, []
-        world.reader = Reader(
+        world.reader = ReplyReader(
             world.engine, cast("Any", world), self.reader._store, cast("Any", None)
         )
         restore(world.engine, mended, "boot", lambda _uid, _owner: None, 0.0)
@@ -281,8 +283,8 @@ class World:
     def recounted(self) -> dict[int, int]:
         """Live bytes of each segment, counted anew: what places lead to that is not released."""
         live = {segment.segment_id: 0 for segment in self.engine.segments}
-        registry, sealing = self.engine.registry, self.engine.sealing
-        for stream in [*registry.by_no.values(), *sealing.buried]:
+        registry, batches = self.engine.registry, self.engine.batches
+        for stream in [*registry.by_no.values(), *batches.buried]:
             for place in stream.places():
                 found = self.engine.segments.of_batch(place.batch_no)
                 if found is not None:

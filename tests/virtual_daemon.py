@@ -32,7 +32,7 @@ from walld.daemon.settings import Settings, load
 from walld.daemon.storage import flusher
 from walld.daemon.transport import listener as sockets
 from walld.disk.real import RealDisk, RealFile
-from walld.disk.retrying import PatientDisk
+from walld.disk.retrying import RetryingDisk
 from walld.recovery.directory_lock import own
 
 __all__ = [
@@ -209,13 +209,13 @@ class Virtual:
     def __init__(self, home: Home) -> None:
         self.home = home
         self.faults = Faults()
-        self.background, self.worker, self.syncer = Slow(), Slow(), Slow()
+        self.maintenance, self.worker, self.syncer = Slow(), Slow(), Slow()
         self.sessions = Slow()
         home.data.mkdir(mode=0o700, exist_ok=True)
         self.disk = FaultyDisk(str(home.data), self.faults)
-        self._owner = own(str(home.data), PatientDisk(self.disk))
+        self._owner = own(str(home.data), RetryingDisk(self.disk))
         self._listener = sockets.bind(home.socket_path, 0o600, None)
-        workers = iter([self.background, self.worker, self.syncer, self.sessions, Slow()])
+        workers = iter([self.maintenance, self.worker, self.syncer, self.sessions, Slow()])
         self.daemon = Daemon(
             home.settings,
             self.disk,
@@ -226,7 +226,7 @@ class Virtual:
         )
         self.engine = self.daemon.engine
         # A scrape's thread cannot ask the loop for the time; here the loop's is the only one.
-        self.daemon.state._now = anyio.current_time  # type: ignore[method-assign]
+        self.daemon.status._now = anyio.current_time  # type: ignore[method-assign]
         self._scope = anyio.CancelScope()
         self.stop = anyio.Event()
         self.ended = anyio.Event()
@@ -256,7 +256,7 @@ class Virtual:
     def _let_go(self) -> None:
         """What the kernel does for a process that is gone; closing twice is harmless."""
         with suppress(OSError, ValueError):
-            self.daemon.intake.close()
+            self.daemon.socket_reader.close()
         self.daemon._files.close()
         self.daemon.metrics.close()
         self._listener.close()
@@ -374,7 +374,7 @@ async def all_is_there_after(home: Home, count: int) -> None:
     """A start finds every one of `tokens(1, count)` of the reply "r", and no damage."""
     async with living(home) as again:
         assert text_of(await recovered(again, "r")) == said(count)
-        status = again.daemon.state.status()
+        status = again.daemon.status.status()
         assert status["start"]["corrupt"] == 0  # type: ignore[index]
 
 

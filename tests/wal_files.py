@@ -6,7 +6,7 @@ import errno
 from typing import NamedTuple
 
 from walld.disk.base import Entry
-from walld.wal.encode import Batch, BatchBuilder
+from walld.wal.encode import Batch, BatchEncoder
 from walld.wal.layout import (
     SegmentHeader,
     pack_segment_header,
@@ -134,7 +134,7 @@ class Place(NamedTuple):
 
 def batch_of(batch_no: int, bodies: list[bytes]) -> Batch:
     """One record per body: stream 1, 2, ..., seqs from 0."""
-    builder = BatchBuilder()
+    builder = BatchEncoder()
     for index, body in enumerate(bodies):
         builder.add(index + 1, 0, 1, 0, body)
     return builder.seal(batch_no)

@@ -32,7 +32,7 @@ from walld.daemon.transport import credentials
 from walld.disk.lock import Owner
 from walld.disk.real import RealDisk
 from walld.wal import records
-from walld.wal.encode import BatchBuilder
+from walld.wal.encode import BatchEncoder
 from walld.wal.layout import SEGMENT_HEADER_BYTES, WAL_DIR, Flag
 from walld.wal.segment_files import SegmentFiles
 
@@ -113,7 +113,7 @@ def make_log(data: Path, size: int) -> tuple[int, int]:
     pidfd = os.pidfd_open(os.getpid())
     owner = credentials.describe(os.getpid(), pidfd, credentials.boot_id())
     os.close(pidfd)
-    builder, count, written, known = BatchBuilder(), 0, 0, 0
+    builder, count, written, known = BatchEncoder(), 0, 0, 0
     segment, batch_no, offset = 0, 1, limits.SEGMENT_BYTES_MAX
     for no, first, last, flags, body in _records(owner):
         if not builder.fits(no, first, last, len(body)):
@@ -123,7 +123,7 @@ def make_log(data: Path, size: int) -> tuple[int, int]:
                 files.create(segment, batch_no - 1, holder.epoch)
             files.write(segment, batch, batch_no - 1, offset)
             offset, written, batch_no = offset + len(batch), written + len(batch), batch_no + 1
-            builder = BatchBuilder()
+            builder = BatchEncoder()
             if written >= size:
                 break
         builder.add(no, first, last, flags, body)

@@ -15,7 +15,7 @@ import logging
 
 import msgspec
 from walld_client.errors import Refused, Unavailable
-from walld_client.link.ack_handler import Hearing
+from walld_client.link.ack_handler import AckHandler
 from walld_client.link.registry import Registry
 from walld_client.link.stream import Stream
 from walld_client.query.requests import Conversation, decode_bool, decode_replies
@@ -55,17 +55,17 @@ def _heard(raw: bytes, step: int) -> None:
         stream.introduced, stream.next_seq = True, EVENTS
         registry.add(stream)
         streams.append(stream)
-    hearing = Hearing(registry)
-    hearing.start()
+    acks = AckHandler(registry)
+    acks.start()
     before = [-1] * STREAMS
     for at in range(0, len(raw), step):
-        hearing.feed(raw[at : at + step])
+        acks.feed(raw[at : at + step])
         for index, stream in enumerate(streams):
             assert before[index] <= stream.synced < stream.next_seq == EVENTS
             before[index] = stream.synced
-        if hearing.fatal:
+        if acks.fatal:
             break
-    assert hearing.text_bytes_max >= 1024
+    assert acks.text_bytes_max >= 1024
     assert set(registry.by_number) <= {1, 2, 3}
 
 

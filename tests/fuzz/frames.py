@@ -17,7 +17,7 @@ from walld_client.wire import framing
 from walld_client.wire import messages as wire
 
 from walld import limits
-from walld.engine.peer import Connection
+from walld.engine.producer import Connection
 from walld.engine.protocol_errors import CLOSING_CODES, REQUEST_CODES, explain
 from walld.errors import ProtocolError
 from walld.wal.log_scan import LogScan
@@ -51,13 +51,13 @@ def _fed(raw: bytes, step: int, *, newcomer: bool) -> tuple[Any, ...]:
     try:
         if newcomer:
             while at < len(raw):
-                found = world.engine.feed.first(agent, raw[at : at + step])
+                found = world.engine.decoder.first(agent, raw[at : at + step])
                 at += step
                 if found is not None:
-                    world.engine.feed.take(agent, found[1], 5)
+                    world.engine.decoder.take(agent, found[1], 5)
                     break
         while at < len(raw):
-            world.engine.feed.take(agent, raw[at : at + step], 5)
+            world.engine.decoder.take(agent, raw[at : at + step], 5)
             at += step
     except ProtocolError as error:
         broken = error
@@ -72,7 +72,7 @@ def _looked_at(world: World, agent: Connection, size: int) -> tuple[Any, ...]:
     assert agent.outbox_bytes <= limits.ACK_BYTES_MAX + 1024
     streams = engine.registry.by_no
     assert len(streams) <= size // 8 + 1
-    assert engine.sealing.queue_bytes <= 512 * (len(streams) + 1) + 16 * size
+    assert engine.batches.queue_bytes <= 512 * (len(streams) + 1) + 16 * size
     answers = [(type(one), getattr(one, "code", None)) for one in world.heard(agent)]
     texts = {no: (stream.next_seq, world.items(stream)) for no, stream in streams.items()}
     if streams:

@@ -10,7 +10,7 @@ from __future__ import annotations
 from zlib import crc32
 
 from walld.wal import layout
-from walld.wal.encode import BatchBuilder
+from walld.wal.encode import BatchEncoder
 from walld.wal.layout import SegmentHeader
 from walld.wal.records import pack_body
 
@@ -66,7 +66,7 @@ def segment(data: bytes) -> bytes:
 
 def _records(given: _Input, number: int, offset: int) -> bytes:
     """A batch as walld writes them, its items from the input."""
-    builder = BatchBuilder()
+    builder = BatchEncoder()
     for _ in range(given.number() % 4 + 1):
         stream_no, first_seq, span, flags = (given.number() for _ in range(4))
         array = given.bytes(given.number(2))

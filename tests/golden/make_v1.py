@@ -16,7 +16,7 @@ from walld_client.wire import messages as wire
 from walld.disk.real import RealDisk
 from walld.partials.file import Partial, PartialFacts, pack_partial
 from walld.partials.names import place_of
-from walld.wal.encode import Batch, BatchBuilder, settled_batches
+from walld.wal.encode import Batch, BatchEncoder, settled_batches
 from walld.wal.layout import (
     Flag,
     SegmentHeader,
@@ -58,7 +58,7 @@ ARRAY = join_items([encode_item(item) for item in ITEMS])
 
 
 def batch(batch_no: int, *rows: tuple[int, int, int, int, bytes]) -> Batch:
-    builder = BatchBuilder()
+    builder = BatchEncoder()
     for row in rows:
         builder.add(*row)
     return builder.seal(batch_no)

@@ -17,7 +17,7 @@ from random import Random
 from typing import Any
 
 import walld_client
-from walld_client.link.ack_handler import Hearing
+from walld_client.link.ack_handler import AckHandler
 from walld_client.reply.reply import Reply
 from walld_client.wire.messages import Ack
 
@@ -82,14 +82,14 @@ def stream(socket_path: str, name: str, seed: int, board: Board, habits: Habits)
 
 def _listen_in(board: Board) -> None:
     """Note every ack. Of this process alone: it was forked for one agent."""
-    heard = Hearing._acked
+    heard = AckHandler._acked
 
-    def acked(hearing: Hearing, ack: Ack) -> None:
+    def acked(acks: AckHandler, ack: Ack) -> None:
         for number, written, synced in ack.streams:
             board.told(number - 1, written, synced)
-        heard(hearing, ack)
+        heard(acks, ack)
 
-    Hearing._acked = acked  # type: ignore[method-assign, assignment]
+    AckHandler._acked = acked  # type: ignore[method-assign, assignment]
 
 
 def _begin(client: Any, name: str, board: Board, random: Random, habits: Habits) -> _Open:

@@ -29,6 +29,7 @@ import msgspec
 import walld_client
 from daemon_process import environment
 from walld_client.recovered.partial import from_recovered
+from walld_client.start import start_daemon
 from walld_client.wire import messages as wire
 from wire_peer import Peer
 
@@ -214,7 +215,10 @@ class Daemon:
 
 
 class ForkedDaemon(_Forked, Daemon):
-    """See the top. small: limits so low that a short run meets them."""
+    """See the top: no command runs, so `start_daemon` has none to start.
+
+    small: limits so low that a short run meets them.
+    """
 
     def __init__(
         self,
@@ -247,6 +251,10 @@ class ForkedDaemon(_Forked, Daemon):
         return self.code
 
 
+def _option(name: str) -> str:
+    return f"--{name.replace('_', '-')}"
+
+
 class RealDaemon(Daemon):
     """`walld serve` as anybody starts it. wrapper: a command to run it under, such as strace."""
 
@@ -254,13 +262,24 @@ class RealDaemon(Daemon):
         self, folder: Path, data: Path, wrapper: tuple[str, ...] = (), **flags: str
     ) -> None:
         super().__init__(folder, data, **flags)
-        command = [*wrapper, sys.executable, "-m", "walld", "serve"]
-        command += ["--data", str(data), "--socket", self.socket_path]
-        for name, value in flags.items():
-            command += [f"--{name.replace('_', '-')}", value]
-        with self.log.open("ab") as log:
-            self.process = subprocess.Popen(command, env=environment(), stderr=log)
+        start_daemon(
+            data,
+            socket=self.socket_path,
+            log=self.log,
+            options=[word for name, value in flags.items() for word in (_option(name), value)],
+            command=[*wrapper, sys.executable, "-m", "walld"],
+            env=environment(),
+            wait=False,
+            launch=self._launch,
+        )
         self.is_wrapped = bool(wrapper) and wrapper[0] != "env"  # which becomes what it runs
+
+    def _launch(
+        self, command: list[str], env: Mapping[str, str], stderr: int
+    ) -> subprocess.Popen[bytes]:
+        """The process is ended here and not by `start_daemon`: a wrapper is not what is killed."""
+        self.process = subprocess.Popen(command, env=env, stderr=stderr)
+        return self.process
 
     def own_pid(self) -> int:
         """A wrapper's only child."""

@@ -27,11 +27,11 @@ from hypothesis.stateful import (
 from walld_client.wire import messages as wire
 
 from walld import limits
-from walld.engine.batch import Carry, Sealed
-from walld.engine.partial_index import KeptFacts
-from walld.engine.peer import Connection
+from walld.engine.batch import Carry, SealedBatch
+from walld.engine.partial_index import IndexedPartial
+from walld.engine.producer import Connection
 from walld.engine.stream import Stream
-from walld.partials.names import Whose
+from walld.partials.names import PartialOwner
 from walld.replies.merge import merge, token_sizes
 from walld.wal import records
 from walld.wal.layout import Flag
@@ -95,9 +95,9 @@ class Machine(RuleBasedStateMachine):
             read_reply=lambda *names: (None, records.decode_items(self.bodies[names]))
         )
         self.number = 0
-        self.on_their_way: list[Sealed] = []
+        self.on_their_way: list[SealedBatch] = []
         """Sealed, and the write has not returned."""
-        self.rewriting: list[Sealed] | None = None
+        self.rewriting: list[SealedBatch] | None = None
         self.syncing: int | None = None
         self.made: list[Carry] = []
         """Carried records read and not yet handed in."""
@@ -193,14 +193,14 @@ class Machine(RuleBasedStateMachine):
 
     def builds(self, index: int, size: int) -> None:
         if self.may_seal:
-            self.engine.sealing.seal_some(1 + index % 3)
+            self.engine.batches.seal_some(1 + index % 3)
 
     def seals(self, index: int = 0, size: int = 0) -> None:
-        sealed = self.engine.sealing.finish() if self.may_seal else None
+        sealed = self.engine.batches.finish() if self.may_seal else None
         if sealed is not None:
             self._sealed(sealed)
 
-    def _sealed(self, sealed: Sealed) -> None:
+    def _sealed(self, sealed: SealedBatch) -> None:
         self.on_their_way.append(sealed)
         rows = self.seqs[sealed.batch.batch_no] = []
         for no, first, last, _, flags in entries(sealed):
@@ -220,30 +220,30 @@ class Machine(RuleBasedStateMachine):
             return
         while self.on_their_way:
             self.writes()
-        while self.engine.sealing.waiting or self.engine.sealing.is_building:
-            self.engine.sealing.seal_some(200)
+        while self.engine.batches.waiting or self.engine.batches.is_building:
+            self.engine.batches.seal_some(200)
             self.seals()
             while self.on_their_way:
                 self.writes()
-        assert self.engine.sealing.queue_bytes == 0
+        assert self.engine.batches.queue_bytes == 0
 
     def begins_a_sync(self, index: int = 0, size: int = 0) -> None:
         if self.rewriting is None:
-            self.syncing = self.engine.sealing.written_no
+            self.syncing = self.engine.batches.written_no
 
     def syncs(self, index: int = 0, size: int = 0) -> None:
         if self.syncing is not None:
-            self.engine.synced(max(self.syncing, self.engine.sealing.synced_no))
+            self.engine.synced(max(self.syncing, self.engine.batches.synced_no))
         self.syncing = None
 
     def says_what_is_synced(self, index: int = 0, size: int = 0) -> None:
-        if not self.engine.sealing.is_building:
-            self._sealed(self.engine.sealing.finish_empty())
+        if not self.engine.batches.is_building:
+            self._sealed(self.engine.batches.finish_empty())
 
     def fails(self, index: int = 0, size: int = 0) -> None:
         """A write or a sync; also while what failed before is written again."""
-        self.engine.segments.poison(self.engine.sealing.synced_no)
-        self.rewriting = self.engine.sealing.unwritten_again()
+        self.engine.segments.poison(self.engine.batches.synced_no)
+        self.rewriting = self.engine.batches.unwritten_again()
         self.syncing = None
         self.world.segment()
         self.engine.recount()
@@ -296,9 +296,9 @@ class Machine(RuleBasedStateMachine):
         items = merge([stream.begin, *self.world.items(stream)])
         body = records.join_items([records.encode_item(item) for item in items])
         begin = stream.begin
-        facts = KeptFacts(
-            *(stream.no, stream.next_seq - 1, self.engine.sealing.written_no, begin.at_ms),
-            whose=Whose(begin.producer, begin.number, stream.session_id),
+        facts = IndexedPartial(
+            *(stream.no, stream.next_seq - 1, self.engine.batches.written_no, begin.at_ms),
+            whose=PartialOwner(begin.producer, begin.number, stream.session_id),
         )
         self.engine.keep(stream, names[1], names[2], facts)
         self.bodies[names] = body
@@ -342,13 +342,13 @@ class Machine(RuleBasedStateMachine):
     def restarts(self, index: int, size: int) -> None:
         """Killed here, or without power: look at what comes back, and go on as if nothing was."""
         power = index % 2 == 0
-        again = self.world.restarted(power=power, kept=self.engine.kept)
+        again = self.world.restarted(power=power, kept=self.engine.partials)
         back = {key[1]: stream for key, stream in again.engine.registry.by_key.items()}
         marks = {said.key: self.acknowledged(said, power=power) for said in self.said}
         for said in self.said:
             found = said_in(merge(again.items(back[said.key]))) if said.key in back else []
             mark = marks[said.key]
-            if said.key not in back and self.engine.kept.where(1000, said.key) is not None:
+            if said.key not in back and self.engine.partials.where(1000, said.key) is not None:
                 continue  # its partial is there, and nothing newer
             assert found == [
                 pair for pair in said.accepted if pair[0] <= (found or [(-1, b"")])[-1][0]
@@ -370,8 +370,8 @@ class Machine(RuleBasedStateMachine):
 
     def told(self, *, power: bool) -> set[int]:
         """Streams whose tombstone is where a start finds it."""
-        sealing = self.engine.sealing
-        until = sealing.synced_no if power else sealing.reached_no
+        batches = self.engine.batches
+        until = batches.synced_no if power else batches.reached_no
         return {no for batch_no, nos in self.tombstones.items() if batch_no <= until for no in nos}
 
     STEPS = (
@@ -399,25 +399,25 @@ class Machine(RuleBasedStateMachine):
 
     @invariant()
     def watermarks_are_in_order(self) -> None:
-        sealing = self.engine.sealing
-        assert sealing.synced_no <= sealing.written_no <= sealing.reached_no < sealing.next_batch
+        batches = self.engine.batches
+        assert batches.synced_no <= batches.written_no <= batches.reached_no < batches.next_batch
         for stream in self.engine.registry.by_no.values():
             assert -1 <= stream.synced_seq <= stream.written_seq < stream.next_seq
 
     @invariant()
     def what_is_acknowledged_is_in_batches_that_are_there(self) -> None:
-        sealing = self.engine.sealing
-        written = self.seqs_in(range(1, sealing.reached_no + 1))
+        batches = self.engine.batches
+        written = self.seqs_in(range(1, batches.reached_no + 1))
         synced = self.seqs_in(
             batch_no
             for segment in self.engine.segments
             for batch_no in range(segment.first_batch, segment.last_batch + 1)
-            if batch_no <= sealing.synced_no
+            if batch_no <= batches.synced_no
         )
         for said in self.said:
             stream = self.stream(said)
-            names = self.engine.kept.by_no.get(stream.no)
-            base = self.engine.kept.facts(*names) if names is not None else None
+            names = self.engine.partials.by_no.get(stream.no)
+            base = self.engine.partials.facts(*names) if names is not None else None
             kept = set(range(base.last_seq + 1 if base else 0))
             for mark, found in ((stream.written_seq, written), (stream.synced_seq, synced)):
                 acked = {seq for seq, _ in said.accepted if seq <= mark}
@@ -432,12 +432,12 @@ class Machine(RuleBasedStateMachine):
 
     @invariant()
     def counts_equal_a_recount(self) -> None:
-        engine, sealing = self.engine, self.engine.sealing
+        engine, batches = self.engine, self.engine.batches
         waiting = sum(stream.waiting_bytes for stream in engine.registry.by_no.values())
-        carried = sum(len(carry.body) for carry in sealing._carries)
-        assert sealing.queue_bytes == waiting + carried
-        assert sealing.unsynced_bytes == sum(len(s.batch) for s in sealing.unsynced.values())
-        assert sealing.carry_bytes >= carried
+        carried = sum(len(carry.body) for carry in batches._carries)
+        assert batches.queue_bytes == waiting + carried
+        assert batches.unsynced_bytes == sum(len(s.batch) for s in batches.unsynced.values())
+        assert batches.carry_bytes >= carried
         assert all(segment.live_bytes >= 0 for segment in engine.segments)
         if self.rewriting is None:
             live = {segment.segment_id: segment.live_bytes for segment in engine.segments}
@@ -463,9 +463,9 @@ class Machine(RuleBasedStateMachine):
             self.writes_again()
         self.flushes()
         self.world.sync()
-        sealing = self.engine.sealing
-        assert (sealing.queue_bytes, sealing.unsynced_bytes, sealing.waiting) == (0, 0, 0)
-        assert sealing.carry_bytes == 0
+        batches = self.engine.batches
+        assert (batches.queue_bytes, batches.unsynced_bytes, batches.waiting) == (0, 0, 0)
+        assert batches.carry_bytes == 0
         recorded = self.released & self.seqs_in(self.seqs).keys()
         assert recorded <= self.dead, "released, and a start would find it again"
         for said in self.said:

@@ -20,7 +20,7 @@ from walld_client.steps import run as run_steps
 from walld_client.wire import messages as wire
 
 from walld.cli.session import import_file
-from walld.engine.session_log import Ledger
+from walld.engine.session_log import SessionLog
 from walld.errors import Refusal
 from walld.sessions.gate.resume import resume
 from walld.sessions.gate.turn_history import history_of
@@ -52,8 +52,8 @@ class Here:
         self.world = World()
         self.requests_left = -1
         self.process = self.world.process()
-        self.ledger = Ledger(UID, "copy", SessionState(), Ledger.first_chain(UID, "copy"))
-        self.world.engine.ledgers.open[UID, "copy"] = self.ledger
+        self.ledger = SessionLog(UID, "copy", SessionState(), SessionLog.first_chain(UID, "copy"))
+        self.world.engine.session_logs.open[UID, "copy"] = self.ledger
 
     def ask(self, make: Callable[[int], Any], *_: Any, **__: Any) -> bytes:
         request = make(1)
@@ -62,7 +62,7 @@ class Here:
             raise Killed
         self.requests_left -= 1
         try:
-            placed = self.world.engine.ledgers.append(
+            placed = self.world.engine.session_logs.append(
                 self.ledger, request.entries, None, self.process, 5, 0.0, unowned=request.unowned
             )
         except Refusal as refused:
@@ -85,7 +85,7 @@ class Here:
         """Somebody's word in the copy, where it may come."""
         entry = wire.NewEntry(kind, json.dumps(payload).encode(), f"here-{number}", turn=turn)
         try:
-            self.world.engine.ledgers.append(self.ledger, [entry], None, None, 5, 0.0)
+            self.world.engine.session_logs.append(self.ledger, [entry], None, None, 5, 0.0)
         except Refusal:
             return
 

@@ -11,7 +11,7 @@ from wal_files import LOG, BytesDisk, BytesFile, LogWriter, batch_of, small_log
 
 from walld import limits
 from walld.wal import layout, scan
-from walld.wal.encode import Batch, BatchBuilder
+from walld.wal.encode import Batch, BatchEncoder
 from walld.wal.layout import SegmentHeader
 from walld.wal.log_scan import LogScan
 from walld.wal.scan import SegmentScan
@@ -200,7 +200,7 @@ rows = st.tuples(
 @given(st.lists(rows, max_size=8))
 @settings(deadline=None)
 def test_any_directory_is_read_as_it_was_written(given_rows: list[Row]) -> None:
-    builder = BatchBuilder()
+    builder = BatchEncoder()
     for row in given_rows:
         builder.add(*row)
     log = LogWriter()
@@ -218,7 +218,7 @@ def test_any_directory_is_read_as_it_was_written(given_rows: list[Row]) -> None:
 def test_what_fits_is_known_exactly(given_rows: list[Row], cut: int) -> None:
     """With a low cut, so that it is met; a record that is too large for it is alone."""
     taken: list[Row] = []
-    builder = BatchBuilder()
+    builder = BatchEncoder()
     with patch.object(limits, "BATCH_BYTES_CUT", cut):
         for row in given_rows:
             with_it = len(built([*taken, row]))
@@ -235,7 +235,7 @@ def test_what_fits_is_known_exactly(given_rows: list[Row], cut: int) -> None:
 
 def built(given_rows: list[Row]) -> Batch:
     """A batch of these records, whatever its size."""
-    builder = BatchBuilder()
+    builder = BatchEncoder()
     for row in given_rows:
         builder.add(*row)
     return builder.seal(1)

@@ -12,7 +12,7 @@ from typing import Final
 
 import walld_client
 from kernel.processes import RealDaemon
-from walld_client.link.ack_handler import Hearing
+from walld_client.link.ack_handler import AckHandler
 from walld_client.wire.messages import Ack
 
 from .events import END
@@ -46,15 +46,15 @@ class _Agent:
 
 def _listen_in(notes: Notes, level: str) -> None:
     """Of this process alone: it was forked for one agent, with one stream."""
-    heard = Hearing._acked
+    heard = AckHandler._acked
 
-    def acked(hearing: Hearing, ack: Ack) -> None:
+    def acked(acks: AckHandler, ack: Ack) -> None:
         for _, written, synced in ack.streams:
             told = synced if level == "synced" else max(written, synced)
             notes.ack(told)
-        heard(hearing, ack)
+        heard(acks, ack)
 
-    Hearing._acked = acked  # type: ignore[method-assign, assignment]
+    AckHandler._acked = acked  # type: ignore[method-assign, assignment]
 
 
 class Sidecar:

@@ -1,4 +1,4 @@
-"""Nobody waits for a hostile neighbour: the same acks, at the same virtual time (I16).
+"""Nobody waits for a hostile neighbour: the same acks, at the same virtual time (SIM16).
 
 The clock stands still while the loop computes, and runs while a thread has work: each has one job
 at a time, and a disk of 200 MB/s writes and syncs what it is given. So what is seen here is whom
@@ -271,7 +271,7 @@ async def waits(home: Home, neighbour: Neighbour | None) -> list[float]:
     ids=lambda neighbour: neighbour.__name__,
 )
 def test_no_ack_waits_longer_beside_neighbours(tmp_path: Path, neighbour: Neighbour) -> None:
-    """I16."""
+    """SIM16."""
     taken: list[list[float]] = []
 
     async def main() -> None:

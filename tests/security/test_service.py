@@ -112,22 +112,22 @@ def test_the_watchdog_is_fed_while_the_disk_hangs(
     manager: socket.socket,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """A sync that does not return for 4 s, a watchdog of 1 s: fed all the time, from the loop."""
+    """A sync that does not return, a watchdog of 1 s: fed all the time, from the loop."""
     monkeypatch.setenv("NOTIFY_SOCKET", manager.getsockname())
     monkeypatch.setenv("WATCHDOG_USEC", "1000000")
     daemon = make_daemon("--flush-bound-ms", "200")
     daemon.wrapper = [str(STRACE), "-f", "-qq", "-o", "/dev/null", "-e", "trace=fdatasync"]
-    daemon.wrapper += ["-e", "inject=fdatasync:delay_enter=4000000"]
+    daemon.wrapper += ["-e", "inject=fdatasync:delay_enter=60000000"]
     daemon.start()
     with Peer(daemon, "agent") as peer:  # type: ignore[arg-type]
         peer.send(wire.Start(1, 0, "r", "s"), wire.Token(1, 1, b"x"))
         until(lambda: daemon.status()["state"] == "degraded", "a sync that hangs")
         drained(manager)
         fed = 0
-        while daemon.status()["state"] == "degraded":
+        while fed < 3:
             fed += manager.recv(4096).count(b"WATCHDOG=1")
-        assert fed >= 3, "at least once a second"
-        peer.drain(1, "synced")
+        assert daemon.status()["state"] == "degraded"
+    daemon.kill()
 
 
 def drained(manager: socket.socket) -> None:

@@ -1,8 +1,8 @@
 """Agent processes: the real client, its thread's work done by a task, and a script to follow.
 
-Owns: what is once per process in the client (producer id, stream numbers, keeper, links) kept apart
-for each simulated process, and an application that streams replies and tells the oracle. Refuses:
-judging.
+Owns: what is once per process in the client (producer id, stream numbers, I/O thread, links) kept
+apart for each simulated process, and an application that streams replies and tells the oracle.
+Refuses: judging.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class _GoneError(BaseException):
     """A dead process runs no code."""
 
 
-class _Keeper:
+class _IOThread:
     """What the client's thread does, done by a task of the world."""
 
     lacks_thread = False
@@ -89,7 +89,7 @@ class Agent:
         self.uid = uid
         self.pid = kernel.spawn()
         self.is_alive = True
-        self._keeper = _Keeper()
+        self._io_thread = _IOThread()
         self._producer = b""
         self._numbers = count(1)
         self._links: dict[str, Any] = {}
@@ -112,13 +112,13 @@ class Agent:
         kept = (
             process._producer,
             process._numbers,
-            process._keeper,
+            process._io_thread,
             link_registry._links,
             link_registry._users,
         )
         self.kernel.running = self.pid, self.uid
         process._producer, process._numbers = self._producer, self._numbers
-        process._keeper = self._keeper  # type: ignore[assignment]
+        process._io_thread = self._io_thread  # type: ignore[assignment]
         link_registry._links, link_registry._users = self._links, self._users
         try:
             yield
@@ -127,7 +127,7 @@ class Agent:
             (
                 process._producer,
                 process._numbers,
-                process._keeper,
+                process._io_thread,
                 link_registry._links,
                 link_registry._users,
             ) = kept
@@ -157,14 +157,14 @@ class Agent:
     # --- its thread -----------------------------------------------------------------------------
 
     async def _keep(self) -> None:
-        """The keeper's loop, as `walld_client/link/io_thread.py` has it."""
-        keeper = self._keeper
+        """The I/O thread's loop, as `walld_client/link/io_thread.py` has it."""
+        io_thread = self._io_thread
         while True:
             with self.entered():
-                wants = [thing.wants() for thing in keeper.kept]
-            await keeper.sleep(wants)
+                wants = [thing.wants() for thing in io_thread.kept]
+            await io_thread.sleep(wants)
             with self.entered():
-                for thing in list(keeper.kept):
+                for thing in list(io_thread.kept):
                     fd, mask, _ = thing.wants()
                     seen = 0
                     if fd >= 0:
@@ -172,7 +172,7 @@ class Agent:
                         poll.register(fd, mask)
                         seen = dict(poll.poll(0)).get(fd, 0)
                     if not thing.attend(seen):
-                        keeper.kept.remove(thing)
+                        io_thread.kept.remove(thing)
 
     # --- its application ------------------------------------------------------------------------
 

@@ -268,7 +268,7 @@ class Books:
             entry = asked[0][1]
             for name in _FIELDS:
                 if getattr(line, name) != getattr(entry, name):
-                    raise Wrong(f"{where}: {line} was asked for as {entry} (I3)")
+                    raise Wrong(f"{where}: {line} was asked for as {entry} (SIM3)")
             pids = {asking.pid for asking, _ in asked}
             is_of_turn = line.type.startswith("turn_")
             if is_of_turn and (line.owner is None or line.owner["pid"] not in pids):
@@ -276,11 +276,11 @@ class Books:
         elif line.type == "message":
             story = self._stories.get((session[0], line.id.rpartition(":")[0]))
             if story is None or (session[0], story.session_id) != session:
-                raise Wrong(f"{where}: nobody asked for {line} (I3)")
+                raise Wrong(f"{where}: nobody asked for {line} (SIM3)")
             if line.turn != story.turn_id or not story.released or not story.is_whole:
-                raise Wrong(f"{where}: {line.id} is of a reply that was not released (I3)")
+                raise Wrong(f"{where}: {line.id} is of a reply that was not released (SIM3)")
         elif line.type != "turn_interrupted":
-            raise Wrong(f"{where}: nobody asked for {line} (I3)")
+            raise Wrong(f"{where}: nobody asked for {line} (SIM3)")
 
     def _check_requests(self, session: Session, by_id: dict[str, Line], where: str) -> None:
         """All entries of a request or none, one behind the other (N2)."""
@@ -333,7 +333,7 @@ class Books:
         """The daemon has interrupted a turn: it was open, its owner gone, and for that reason."""
         said = json.loads(line.payload)
         if said.get("by") != "daemon" or line.type != "turn_interrupted":
-            raise Wrong(f"{where}: nobody asked for {line} (I3)")
+            raise Wrong(f"{where}: nobody asked for {line} (SIM3)")
         if turn.has_ended:
             raise Wrong(f"{where}: {line.turn} had ended and was interrupted (N5)")
         died_at = self.died.get(turn.owner)
@@ -383,7 +383,7 @@ class Books:
         wanted = "".join(text for kind, text in story.said.values() if kind == "text")
         text = "".join(json.loads(line.payload)["content"] for line in told)
         if text != wanted:
-            raise Wrong(f"{where} has become {text!r}, was {wanted!r} (I3)")
+            raise Wrong(f"{where} has become {text!r}, was {wanted!r} (SIM3)")
         if {line.turn for line in told} != {story.turn_id}:
             raise Wrong(f"{where} is of turn {told[0].turn}, was of {story.turn_id}")
 

@@ -21,9 +21,9 @@ from walld_client.errors import Refused, Unavailable
 from walld_client.limits import SUBMIT_SECONDS, TIMEOUT_SECONDS
 from walld_client.link import process
 from walld_client.query.requests import Conversation, decode_bool, decode_placed
-from walld_client.query.sync_tokens import Receipts
+from walld_client.query.sync_tokens import SyncTokens
 from walld_client.session import ledger_steps
-from walld_client.session.append_order import Posted
+from walld_client.session.append_order import PostedEntry
 from walld_client.session.entries import draft
 from walld_client.session.session_steps import SessionSteps
 from walld_client.session.submitting import submit
@@ -62,7 +62,7 @@ class Clerk(Agent):
         self._books = world.books
         self._path = world.socket_path
         self._connection: socket.socket | None = None
-        self._receipts = Receipts()
+        self._receipts = SyncTokens()
         self._conversation = Conversation(self._receipts)
         self._posts = _Posts()
         self._made = 0
@@ -83,7 +83,7 @@ class Clerk(Agent):
                     continue
                 with self.entered():
                     steps = self.client._session(session_id)
-                    steps._outbox = self._posts  # type: ignore[assignment]
+                    steps._append_queue = self._posts  # type: ignore[assignment]
                 await self._act(random, random.choice(_ACTS), steps, pace)
             except Unavailable:
                 continue  # it has tried often enough
@@ -384,19 +384,19 @@ class Clerk(Agent):
 
 
 class _Posts:
-    """An outbox without its thread (`walld_client/session/append_queue.py`): what was posted and is
-    not sent."""
+    """An append queue without its thread (`walld_client/session/append_queue.py`): what was
+    posted and is not sent."""
 
     timeout = TIMEOUT_SECONDS
 
     def __init__(self) -> None:
-        self.kept: list[Posted] = []
+        self.kept: list[PostedEntry] = []
 
     def __len__(self) -> int:
         return len(self.kept)
 
     def post(self, session_id: str, entry: wire.NewEntry) -> None:
-        self.kept.append(Posted(session_id, entry))
+        self.kept.append(PostedEntry(session_id, entry))
 
     def settle(self, timeout: float, session_id: str | None = None) -> None:
         """As a step, of which the clerk itself takes care."""

@@ -29,7 +29,7 @@ from walld.disk.medium import Crashed, Storage
 from walld.disk.simulated import SimulatedDisk
 from walld.ledger.line import line_seq, read_line
 from walld.partials.store import PartialStore
-from walld.recovery.startup_recovery import mend
+from walld.recovery.startup_recovery import recover_storage
 from walld.wal.log_scan import LogScan, list_segments
 from walld.wal.segment_files import has_copies
 
@@ -133,13 +133,13 @@ class CrashStates:
         headless = _is_headless(storage)
         for one, when in ((cut, where), (found, behind)):
             if one.state == "corrupt" and not spoiled:
-                raise Wrong(f"{when}: corrupt, and nothing rotted (I5): {one.why}")
+                raise Wrong(f"{when}: corrupt, and nothing rotted (SIM5): {one.why}")
             if one.doubts and not (spoiled or headless):
                 raise Wrong(f"{when}: nothing is proven (P11): {one.doubts}")
             world.oracle.check(one.replies, when, promises, rotten=False, spoiled=spoiled)
             self._judge_lines(one, when, must, promises, spoiled=spoiled)
         if not spoiled and list(map(words, found.replies)) != list(map(words, cut.replies)):
-            raise Wrong(f"{behind}: a start changed what is said (I8)\n{cut}\n{found}")
+            raise Wrong(f"{behind}: a start changed what is said (SIM8)\n{cut}\n{found}")
 
     def _sent_before(self, before: float, now: float) -> dict[tuple[int, str], int]:
         """How far the daemon at hand had been sent what living processes say, by a look then."""
@@ -191,7 +191,7 @@ class CrashStates:
         disk = SimulatedDisk(storage)
         with suppress(Crashed):
             owner = Owner(disk)
-            mend(disk, PartialStore(disk), owner.log_uuid, owner.epoch, owner.told)
+            recover_storage(disk, PartialStore(disk), owner.log_uuid, owner.epoch, owner.told)
 
     def _read(self, storage: Storage) -> _Read:
         disk = SimulatedDisk(storage)

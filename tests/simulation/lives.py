@@ -198,9 +198,9 @@ class Lives:
                 Notifier(),
                 lambda: _Worker(self._world.mood),
             )
-            daemon.state._now = anyio.current_time  # type: ignore[method-assign]
+            daemon.status._now = anyio.current_time  # type: ignore[method-assign]
             daemon._disk._is_owner = owner.still_is_owner
-            daemon.background._look_at_epoch = owner.look
+            daemon.maintenance._look_at_epoch = owner.look
             self.daemon = daemon
             await daemon.run(self._stopped)
             self._has_ended = True
@@ -223,7 +223,7 @@ class Lives:
             self.daemon = None
             if daemon is not None:
                 with suppress(OSError, ValueError):
-                    daemon.intake.close()
+                    daemon.socket_reader.close()
                 daemon.metrics.close()
             if listener is not None:
                 listener.close()

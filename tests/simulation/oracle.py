@@ -3,10 +3,10 @@
 Owns: the history of every stream as its application knows it, and the judgement of what a daemon
 says is left of it. Refuses: how a reply is stored, folded or sent: it knows seqs, texts and acks.
 
-Invariants (numbers of the reliability brief): I1 nothing synced is missing; I2 nothing written is
-lost by the death of a process; I3 nothing is invented; I4 in order, each once, gaps said; I9 what
-was released does not come back, what was not is not deleted; I14 saying it again changes nothing.
-A reply is called what its application made of it (I3).
+Invariants: SIM1 nothing synced is missing; SIM2 nothing written is lost by the death of a process;
+SIM3 nothing is invented; SIM4 in order, each once, gaps said; SIM9 what was released does not come
+back, what was not is not deleted; SIM14 saying it again changes nothing.
+A reply is called what its application made of it (SIM3).
 L2 whose process is there is alive, and nobody else; P5 what was released is in no file.
 """
 
@@ -202,7 +202,7 @@ class Oracle:
             if key in by_key:
                 raise Wrong(f"{where}: {key} is there twice")
             if key not in self.stories:
-                raise Wrong(f"{where}: {key} was never begun (I3)")
+                raise Wrong(f"{where}: {key} was never begun (SIM3)")
             by_key[key] = reply
         for key, story in self.stories.items():
             reply = by_key.get(key)
@@ -211,17 +211,19 @@ class Oracle:
             if reply is None:
                 # A release that was said and perhaps not kept may or may not have happened.
                 if floor >= 0 and not story.released and not rotten:
-                    raise Wrong(f"{where}: {key} is gone, seqs up to {floor} were promised (I1)")
+                    raise Wrong(f"{where}: {key} is gone, seqs up to {floor} were promised (SIM1)")
                 continue
             if promise.is_done and not rotten:
-                raise Wrong(f"{where}: {key} was released and is back (I9)")
+                raise Wrong(f"{where}: {key} was released and is back (SIM9)")
             if not rotten and reply.owner_alive and promise.is_dead:
                 raise Wrong(f"{where}: {key} is called alive, its process is gone (L2)")
             if not rotten and not reply.owner_alive and not story.is_dead:
                 raise Wrong(f"{where}: {key} is called lost, its process is there (L2)")
             for gap in reply.gaps:
                 if gap.verdict == "corrupt" and not (rotten or spoiled):
-                    raise Wrong(f"{where}: {key} seqs {gap.first_seq}..{gap.last_seq} corrupt (I5)")
+                    raise Wrong(
+                        f"{where}: {key} seqs {gap.first_seq}..{gap.last_seq} corrupt (SIM5)"
+                    )
             self._compare(where, story, reply, floor, rotten)
             if not rotten:
                 self._compare_ending(where, story, reply)
@@ -238,7 +240,7 @@ class Oracle:
         return ""
 
     def _compare_ending(self, where: str, story: Story, reply: Recovered) -> None:
-        """I3: ended as its application ended it, or not at all."""
+        """SIM3: ended as its application ended it, or not at all."""
         error = reply.error.message if reply.error is not None else None
         said = reply.status, reply.finish_reason, reply.lost_reason, error
         if story.ending and reply.last_seq >= story.end_seq:
@@ -251,7 +253,7 @@ class Oracle:
             is_wrong = said != wanted
         if is_wrong:
             key = story.uid, story.stream_id
-            raise Wrong(f"{where}: {key} is called {said}, it is {wanted} (I3)")
+            raise Wrong(f"{where}: {key} is called {said}, it is {wanted} (SIM3)")
 
     def _compare(
         self, where: str, story: Story, reply: Recovered, floor: int, rotten: bool
@@ -266,26 +268,26 @@ class Oracle:
             if piece.kind == "gap":
                 continue
             if piece.first_seq <= last_first:
-                raise Wrong(f"{where}: {key} segment at {piece.first_seq} out of order (I4)")
+                raise Wrong(f"{where}: {key} segment at {piece.first_seq} out of order (SIM4)")
             last_first = piece.first_seq
             seqs = range(piece.first_seq, piece.last_seq + 1)
             if piece.kind in ("text", "reasoning"):
                 said = [story.said.get(seq) for seq in seqs]
                 wanted = "".join(one[1] for one in said if one and one[0] == piece.kind)
                 if any(one is None or one[0] != piece.kind for one in said):
-                    raise Wrong(f"{where}: {key} has {piece.kind} at {seqs}, said {said} (I3)")
+                    raise Wrong(f"{where}: {key} has {piece.kind} at {seqs}, said {said} (SIM3)")
                 if piece.text.decode("utf-8", "surrogatepass") != wanted:
-                    raise Wrong(f"{where}: {key} {seqs}: {piece.text!r}, said {wanted!r} (I3)")
+                    raise Wrong(f"{where}: {key} {seqs}: {piece.text!r}, said {wanted!r} (SIM3)")
                 covered.update(seqs)
         for seq, (kind, text) in story.said.items():
             if seq > reply.last_seq:
                 if seq <= floor and not rotten:
-                    raise Wrong(f"{where}: {key} ends at {reply.last_seq}, {floor} promised (I1)")
+                    raise Wrong(f"{where}: {key} ends at {reply.last_seq}, {floor} promised (SIM1)")
             elif kind in ("text", "reasoning") and (seq in covered) == (seq in missing):
-                raise Wrong(f"{where}: {key} seq {seq} {text!r}: neither there nor a gap (I4)")
+                raise Wrong(f"{where}: {key} seq {seq} {text!r}: neither there nor a gap (SIM4)")
             if seq in missing and seq <= floor and not rotten:
-                raise Wrong(f"{where}: {key} seq {seq} is a gap, {floor} was promised (I1)")
+                raise Wrong(f"{where}: {key} seq {seq} is a gap, {floor} was promised (SIM1)")
         # Where damage took the end of a reply nobody knows how much: one seq stands for it.
         feared = rotten and story.next_seq in missing
         if reply.last_seq >= story.next_seq + feared:
-            raise Wrong(f"{where}: {key} seq {reply.last_seq} was never sent (I3)")
+            raise Wrong(f"{where}: {key} seq {reply.last_seq} was never sent (SIM3)")

@@ -54,21 +54,21 @@ class Questions:
     async def check_peace(self) -> None:
         """Nothing rotted: nothing may be called corrupt, nothing lost that was promised."""
         daemon = await self._world.lives.up()
-        mended = daemon.state._mended
+        mended = daemon.status._mended
         if mended is not None and mended.verdict.corrupt and not self.is_spoiled():
-            raise Wrong(f"corrupt, and nothing rotted (I5): {mended.verdict.corrupt}")
+            raise Wrong(f"corrupt, and nothing rotted (SIM5): {mended.verdict.corrupt}")
         lost = daemon.engine.counters.lost_acked
         if lost:
             raise Wrong(f"lost_acked is {lost}")
 
     async def again(self, settled: list[wire.Recovered]) -> None:
-        """I8: another crash and start, and the same is said in the same words."""
+        """SIM8: another crash and start, and the same is said in the same words."""
         await self._world.lives.kill()
         again = await self.ask_all()
         self.judge(again, "after another start", self._oracle.promises(settled=True))
         was, now = list(map(words, settled)), list(map(words, again))
         if now != was:
-            raise Wrong(f"a start changed what is said (I8)\n{was}\n{now}")
+            raise Wrong(f"a start changed what is said (SIM8)\n{was}\n{now}")
         await anyio.sleep(BOUND_SECONDS)  # agents are back by then, and say what they were told
         await self.check_peace()
 
@@ -89,8 +89,8 @@ class Questions:
             )
         found = await self.ask_all()
         daemon = await self._world.lives.up()
-        # I6: what is said to be damaged may be missing; where nothing is said nothing is missing.
-        self._world.rotten = daemon.state.gap_word != "dropped"
+        # SIM6: what is said to be damaged may be missing; where nothing is said nothing is missing.
+        self._world.rotten = daemon.status.gap_word != "dropped"
         if is_one_bit:
             self._check_one_bit(daemon, told_no)
         self.judge(found, "after rot", self._oracle.promises())
@@ -100,8 +100,8 @@ class Questions:
 
         told_no: up to there it did, but perhaps in the very header that was hit (C3, V1).
         """
-        assert daemon.state._mended is not None
-        verdict = daemon.state._mended.verdict
+        assert daemon.status._mended is not None
+        verdict = daemon.status._mended.verdict
         lost = [range(one.first_no, one.last_no + 1) for one in verdict.corrupt if one.first_no]
         if len({number for one in lost for number in one}) > 1:  # one may have been written again
             raise Wrong(f"one bit has cost more than one batch (C3): {verdict.corrupt}")

@@ -118,7 +118,7 @@ class Trouble:
         until = anyio.current_time() + _FENCED_SECONDS
         while self._world.lives.daemon is daemon:
             if anyio.current_time() > until:
-                raise Wrong(f"a daemon goes on {_FENCED_SECONDS} s after another took over (I13)")
+                raise Wrong(f"a daemon goes on {_FENCED_SECONDS} s after another took over (SIM13)")
             await anyio.sleep(0.05)
 
     def _replace(self, agent: Agent) -> None:
@@ -147,16 +147,16 @@ class Trouble:
             await anyio.sleep(_TOLD_SECONDS)
 
     def _check_bound(self) -> None:
-        """P3 (I7): where the disk takes what it is given nothing waits beyond the bound."""
+        """P3 (SIM7): where the disk takes what it is given nothing waits beyond the bound."""
         daemon = self._world.lives.daemon
         if daemon is not None:
             self._world.watch.check_writes(daemon)
         if self._plan.hurts or daemon is None or not daemon._ready.is_set():
             return
-        oldest = daemon.engine.commit.oldest
+        oldest = daemon.engine.schedule.oldest
         late = 0.0 if oldest is None else anyio.current_time() - oldest
         if late > BOUND_SECONDS + 0.5:
-            raise Wrong(f"an event has waited {late:.1f} s to be written (P3, I7)")
+            raise Wrong(f"an event has waited {late:.1f} s to be written (P3, SIM7)")
 
     async def cut_power(self) -> None:
         """The machine is gone, with all that ran on it."""
@@ -186,7 +186,7 @@ class Trouble:
             return
         if connection.is_cut:  # all its streams are done with: the daemon forgot who that was
             return
-        if agent.link.dialing.connections > 1:
+        if agent.link.reconnect.connections > 1:
             return
         with agent.entered(), suppress(OSError):
             again = type(connection)(self._kernel, 1, 1)

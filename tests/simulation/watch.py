@@ -3,9 +3,9 @@
 Owns: the rules that what is left behind cannot show. Refuses: what is left (`oracle.py`,
 `crash_states.py`), failing a verb (`disks.py`).
 
-Invariants (numbers of the reliability brief): I13 once another owner has raised the epoch, what was
-under way in the log may end and nothing is changed any more; I15 a batch is one write, and a
-segment has no more syncs than writes. A second sync of a file whose first has failed (I11) is
+Invariants: SIM13 once another owner has raised the epoch, what was
+under way in the log may end and nothing is changed any more; SIM15 a batch is one write, and a
+segment has no more syncs than writes. A second sync of a file whose first has failed (SIM11) is
 refused by the disk itself (`walld/disk/simulated.py`).
 """
 
@@ -75,7 +75,7 @@ class Watch:
         elif verb == "sync" and path in self._unsynced:
             self._unsynced[path] -= 1
             if self._unsynced[path] < 0 and self._is_sound:
-                raise Wrong(f"{path} has had more syncs than writes (I15)")
+                raise Wrong(f"{path} has had more syncs than writes (SIM15)")
         elif verb == "create" and is_segment:
             self._unsynced[path] = 0
             self._created()
@@ -84,18 +84,18 @@ class Watch:
         self._late_writes += verb == "write"
         is_late = self._late_writes > 1 and self._is_whole
         if is_late or not path.startswith("wal/") or verb not in _IN_THE_LOG:
-            raise Wrong(f"{verb} {path}: another daemon owns the directory (I13)")
+            raise Wrong(f"{verb} {path}: another daemon owns the directory (SIM13)")
 
     def _created(self) -> None:
         daemon = self._world.lives.daemon
         if daemon is not None and self._batches < 0:
-            self._batches, self._writes = daemon.engine.sealing.written_no, 0
+            self._batches, self._writes = daemon.engine.batches.written_no, 0
         self._writes -= 1  # its header's
 
     def check_writes(self, daemon: Daemon) -> None:
-        """I15, where no write was cut short and none failed."""
+        """SIM15, where no write was cut short and none failed."""
         if self._batches < 0 or not self._is_whole or not self._is_sound:
             return
-        batches = daemon.engine.sealing.written_no - self._batches
+        batches = daemon.engine.batches.written_no - self._batches
         if self._writes > batches + 1:  # one may be under way
-            raise Wrong(f"{self._writes} writes for {batches} batches (I15)")
+            raise Wrong(f"{self._writes} writes for {batches} batches (SIM15)")

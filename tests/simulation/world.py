@@ -168,7 +168,7 @@ class World:
     async def _all_are_answered(self) -> None:
         """Whoever has asked for a sync is told. A disk that failed is tried after up to 8 s."""
         deadline = anyio.current_time() + REST_SECONDS
-        while asked := [a.pid for a in self.agents if a.is_alive and a.link.hearing.drains]:
+        while asked := [a.pid for a in self.agents if a.is_alive and a.link.acks.drains]:
             if anyio.current_time() > deadline:
                 raise Wrong(f"agents {asked} have asked for a sync and got no answer")
             await anyio.sleep(0.5)

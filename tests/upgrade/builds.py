@@ -14,12 +14,13 @@ import subprocess
 import sys
 import tarfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import IO, Any, Self
 
 import pytest
 from answers import differences
+from walld_client.start import start_daemon
 
 __all__ = [
     "HERE",
@@ -107,17 +108,30 @@ class Daemon:
 
     def __init__(self, build: Build, data: Path, socket_path: str, log: Path) -> None:
         self.build, self.socket_path, self.log = build, socket_path, log
-        command = [sys.executable, "-m", "walld", "serve", "--data", str(data)]
-        with log.open("ab") as errors:
-            self.process = subprocess.Popen(
-                [*command, "--socket", socket_path],
-                env=build.environment(),
-                cwd=build.root,
-                stdin=subprocess.DEVNULL,
-                stdout=subprocess.DEVNULL,
-                stderr=errors,
-            )
+        start_daemon(
+            data,
+            socket=socket_path,
+            log=log,
+            command=[sys.executable, "-m", "walld"],
+            env=build.environment(),
+            wait=False,  # for the command line of the build itself, which knows its wire
+            launch=self._launch,
+        )
         until(self._is_ready, f"a daemon of the {build.name} build; see {log}")
+
+    def _launch(
+        self, command: list[str], env: Mapping[str, str], stderr: int
+    ) -> subprocess.Popen[bytes]:
+        """Where the sources of the build are: an interpreter finds `walld` there first."""
+        self.process = subprocess.Popen(
+            command,
+            env=env,
+            cwd=self.build.root,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=stderr,
+        )
+        return self.process
 
     def __enter__(self) -> Self:
         return self

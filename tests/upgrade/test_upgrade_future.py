@@ -103,6 +103,7 @@ def test_a_start_on_a_later_directory_is_refused(
     shutil.copytree(filled, data)
     change(data)
     before = contents(data)
+    # Not by `start_daemon`, which quotes the last lines: it ends, and its whole stderr is judged.
     done = subprocess.run(
         [sys.executable, "-m", "walld", "serve", "--data", data, "--socket", socket_path],
         env=new.environment(),

@@ -61,6 +61,7 @@ def test_the_build_before_refuses_it_and_changes_nothing(
     data = tmp_path / "data"
     shutil.copytree(GOLDEN / name, data)
     before = {path: path.read_bytes() for path in data.rglob("*") if path.is_file()}
+    # Not by `start_daemon`, which quotes the last lines: it ends, and its whole stderr is judged.
     done = subprocess.run(
         [sys.executable, "-m", "walld", "serve", "--data", data, "--socket", socket_path],
         env=old.environment(),

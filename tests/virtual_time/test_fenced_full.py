@@ -49,7 +49,7 @@ async def _fill(virtual: Virtual, peer: Peer, at: str, room: list[int]) -> None:
         await anyio.sleep(5)
         peer.send(*tokens(10, 12))  # only ends are written now
         await anyio.sleep(5)
-        assert virtual.engine.sealing.waiting
+        assert virtual.engine.batches.waiting
     else:
         virtual.faults.stuck["write"] = errno.ENOSPC
         if at == "its background":  # what was released is to go, and a segment to be begun for it

@@ -98,7 +98,7 @@ def test_a_slow_disk_lengthens_the_linger_and_the_bound_holds(tmp_path: Path) ->
                 for seq in range(1, 600):
                     agent.send(wire.Token(1, seq, b"x"))
                     await anyio.sleep(1 / 20)
-                assert virtual.engine.commit.linger == 1.5
+                assert virtual.engine.schedule.linger == 1.5
                 assert 1.5 <= virtual.lag_max() <= 2.0
                 virtual.worker.seconds = 0.0
 
@@ -116,7 +116,7 @@ def test_a_fixed_linger_that_does_not_fit_is_shortened(tmp_path: Path) -> None:
                     await anyio.sleep(0.1)
                     if seq == 60:  # the first flush could not know
                         first = virtual.lag_max()
-                assert virtual.engine.commit.linger_shortened
+                assert virtual.engine.schedule.linger_shortened
                 assert first <= 3.5
                 buckets = {
                     sample.labels["le"]: sample.value
@@ -139,10 +139,10 @@ def test_a_breached_bound_is_an_alarm(tmp_path: Path, caplog: pytest.LogCaptureF
                 virtual.worker.seconds = 10.0
                 agent.send(wire.Token(1, 1, b"x"))
                 await anyio.sleep(5.0)
-                assert virtual.daemon.state.trouble is not None, "said while it hangs, not after"
-                assert virtual.daemon.state.word == "degraded"
+                assert virtual.daemon.status.trouble is not None, "said while it hangs, not after"
+                assert virtual.daemon.status.word == "degraded"
                 await anyio.sleep(10.0)
-                assert virtual.daemon.state.trouble is None
+                assert virtual.daemon.status.trouble is None
                 assert virtual.lag_max() > 3.0
                 virtual.worker.seconds = 0.0
 
@@ -165,7 +165,7 @@ def test_written_flows_while_a_sync_hangs(tmp_path: Path) -> None:
                 assert stream.written_seq > 90
                 assert stream.synced_seq <= 0
                 assert virtual.lag_max() <= 0.4
-                assert virtual.daemon.state.word == "degraded"
+                assert virtual.daemon.status.word == "degraded"
                 virtual.syncer.seconds = 0.0
 
     run(main)

@@ -66,7 +66,7 @@ def test_a_peer_that_cannot_be_seen_has_its_grace(
             assert await status_of(virtual, "r") == ("crashed", False)
             await anyio.sleep(2)
             assert home.holds(b"r")
-            assert len(virtual.engine.kept) == 1, "and a partial is made of it"
+            assert len(virtual.engine.partials) == 1, "and a partial is made of it"
 
     with peers_named(monkeypatch, 0):
         run(main)
@@ -151,7 +151,7 @@ def test_back_after_the_grace_it_goes_on_behind_its_partial(
                 await again.drain("synced")
             await anyio.sleep(limits.RECLAIM_SECONDS_DEFAULT)
             assert await recovered(virtual, "r") is None
-            assert len(virtual.engine.kept) == 0
+            assert len(virtual.engine.partials) == 0
             assert virtual.engine.counters.lost_acked == 0
 
     with peers_named(monkeypatch, 0):
@@ -211,13 +211,13 @@ def test_a_frame_whose_rest_waits_in_the_kernel_is_no_slow_one(tmp_path: Path) -
                 honest.socket.send(frame[:10])
                 slow.socket.send(b"\x00\x00\x01\x00")
                 await anyio.sleep(0.5)
-                sweep = virtual.daemon.intake.sweep
+                sweep = virtual.daemon.socket_reader.sweep
 
                 async def long_sweep() -> bool:
                     await anyio.sleep(2 * limits.FRAME_SECONDS_MAX)
                     return await sweep()
 
-                virtual.daemon.intake.sweep = long_sweep  # type: ignore[method-assign]
+                virtual.daemon.socket_reader.sweep = long_sweep  # type: ignore[method-assign]
                 slow.socket.send(b"-")
                 await anyio.sleep(1)  # the sweep that these wake begins
                 honest.socket.send(frame[10:])
@@ -227,7 +227,7 @@ def test_a_frame_whose_rest_waits_in_the_kernel_is_no_slow_one(tmp_path: Path) -
                     await anyio.sleep(1)
                 (error,) = slow.heard()
                 assert (error.code, slow.ended) == ("slow_frame", True)
-                virtual.daemon.intake.sweep = sweep  # type: ignore[method-assign]
+                virtual.daemon.socket_reader.sweep = sweep  # type: ignore[method-assign]
                 await honest.drain()
                 assert text_of(await recovered(virtual, "r")) == WORDS
                 assert virtual.engine.counters.protocol_errors["slow_frame"] == 1
@@ -244,7 +244,7 @@ def test_a_request_whose_rest_waits_in_the_kernel_is_no_slow_one(tmp_path: Path)
             async def late(*_: object, **_named: object) -> None:
                 await anyio.sleep(2 * limits.FRAME_SECONDS_MAX)
 
-            virtual.daemon.requests._pace.step = late  # type: ignore[method-assign]
+            virtual.daemon.query_server._pace.step = late  # type: ignore[method-assign]
             with Peer(virtual, "query") as honest, Peer(virtual, "query") as slow:
                 frame = encode(wire.Recover(7, "x" * 20_000))
                 honest.socket.send(frame[:10_000])

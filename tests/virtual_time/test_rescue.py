@@ -54,10 +54,10 @@ def test_it_is_said_and_does_not_end_the_start(
                 await agent.drain("synced")
             await anyio.sleep(5)
             assert not virtual.ended.is_set()
-            assert virtual.daemon.background.trouble
+            assert virtual.daemon.maintenance.trouble
             is_failing.clear()
             await anyio.sleep(5)
-            assert virtual.daemon.background.trouble is None
+            assert virtual.daemon.maintenance.trouble is None
             assert text_of(await recovered(virtual, "r")) == said(10)
             await virtual.crash()
         async with living(home) as virtual:
@@ -102,7 +102,7 @@ def test_one_that_never_can_be_read_holds_up_no_other(
             before = tuple(where)
             await anyio.sleep(5)
             assert tuple(where) != before, "it is written again"
-            assert virtual.daemon.background.trouble, "of the first"
+            assert virtual.daemon.maintenance.trouble, "of the first"
             await virtual.crash()
 
     run(main)

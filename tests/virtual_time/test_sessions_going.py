@@ -14,7 +14,7 @@ from walld_client.wire import messages as wire
 
 from walld.daemon.session_store.open_sessions import Sessions
 from walld.daemon.storage.flusher import Flusher
-from walld.ledger.intents import UnfinishedStore
+from walld.ledger.intents import IntentStore
 
 NOTE = wire.NewEntry("app.note", b'{"text":"x"}', "")
 
@@ -69,7 +69,7 @@ async def never(*_: object) -> None:
     await anyio.sleep_forever()
 
 
-def unreadable(_store: UnfinishedStore) -> None:
+def unreadable(_store: IntentStore) -> None:
     raise OSError(errno.EIO, "Input/output error")
 
 
@@ -94,7 +94,7 @@ def test_what_the_log_has_of_a_deleted_session_goes_to_no_file(
                 await virtual.crash()
         for is_killed in (True, False):
             with monkeypatch.context() as patch:
-                patch.setattr(UnfinishedStore, "notes", unreadable)
+                patch.setattr(IntentStore, "notes", unreadable)
                 async with living(home) as virtual:
                     patch.undo()
                     await anyio.sleep(100)

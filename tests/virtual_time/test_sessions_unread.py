@@ -170,7 +170,7 @@ def test_lines_that_find_no_place_at_once_are_not_let_go(
             async with lives.one() as virtual:
                 assert await noted(virtual, n) == n
                 assert await told(virtual) == [(one, one) for one in range(1, n + 1)]
-                (ledger,) = virtual.engine.ledgers.open.values()
+                (ledger,) = virtual.engine.session_logs.open.values()
                 assert ledger.state is not None
                 assert [ledger.state.ids.get(f"n{one}") for one in range(1, n)] == list(range(1, n))
 
@@ -207,7 +207,7 @@ def test_a_stale_block_where_lines_belong_costs_none_of_them(
                 assert len(lines) == len(notes) or seqs[0] + bool(cut) > 5
                 await noted(virtual, n)
                 await anyio.sleep(100)
-                assert not any(one.pending for one in virtual.engine.ledgers.open.values())
+                assert not any(one.pending for one in virtual.engine.session_logs.open.values())
                 await virtual.crash()
 
     run(main)

@@ -37,7 +37,7 @@ def test_a_stop_whose_last_sync_fails_syncs_what_it_wrote_again(tmp_path: Path) 
                 await virtual.ended.wait()
                 syncs = [number for verb, _, number in virtual.faults.told if verb == "sync"]
                 assert syncs[-3:] == [errno.EIO, errno.EIO, None]
-                assert virtual.engine.sealing.synced_no >= virtual.engine.sealing.recorded_no
+                assert virtual.engine.batches.synced_no >= virtual.engine.batches.recorded_no
 
     run(main)
 
@@ -56,7 +56,7 @@ def test_a_partial_that_cannot_be_made_is_resolved_meanwhile(
             monkeypatch.setattr(PartialStore, "write", broken)
             virtual.background.seconds = 2.0
             virtual.engine.orphan(virtual.engine.registry.by_no[1], "agent_lost")
-            virtual.daemon.background.wake()
+            virtual.daemon.maintenance.wake()
             await anyio.sleep(1.0)
             with Peer(virtual, "query") as asking:
                 asking.send(wire.Resolve(1, "r", 10))
@@ -81,9 +81,9 @@ def test_an_idle_daemon_finds_room_again_by_itself(
                     agent.send(*tokens(11, 20), wire.End(1, 21, clean=True))
                     await anyio.sleep(20)
                     assert virtual.engine.registry.by_no[1].written_seq == 21
-                    assert virtual.daemon.state.word == "disk_full"
+                    assert virtual.daemon.status.word == "disk_full"
                 await anyio.sleep(5)
-                assert virtual.daemon.state.word == "ok"
+                assert virtual.daemon.status.word == "ok"
 
     run(main)
 
@@ -100,12 +100,12 @@ def test_on_a_full_disk_who_has_ended_does_not_wait_for_who_has_not(
                     patch.setattr(virtual.disk, "free_bytes", lambda: 0)
                     virtual.faults.next["write"] = [errno.ENOSPC, errno.ENOSPC]
                     ended.send(START, *tokens(1, 10))
-                    await until(lambda: virtual.daemon.state.word == "disk_full")
+                    await until(lambda: virtual.daemon.status.word == "disk_full")
                     goes_on.send(*tokens(11, 20), wire.Drain(9, "synced"))
                     await anyio.sleep(1)
                     ended.send(wire.End(1, 11, clean=True))
                     await ended.drain("synced")
-                    assert virtual.daemon.state.word == "disk_full"
+                    assert virtual.daemon.status.word == "disk_full"
                     with pytest.raises(TimeoutError):
                         await goes_on.hear(wire.Drained, 5)
                 assert (await goes_on.hear(wire.Drained)).id == 9
@@ -194,11 +194,11 @@ def test_what_was_said_to_a_start_without_any_room_is_written_before_it_stops(
             virtual.faults.stuck[verb] = errno.ENOSPC
 
         async with living(home, full) as virtual:
-            assert virtual.daemon.state.word == "disk_full"
+            assert virtual.daemon.status.word == "disk_full"
             assert text_of(await recovered(virtual, "r")) == b"word " * 10
             with Peer(virtual) as agent:
                 agent.send(wire.Start(2, 0, "later", "s"), wire.Token(2, 1, b"one"))
-                await until(lambda: virtual.engine.sealing.waiting)
+                await until(lambda: virtual.engine.batches.waiting)
                 virtual.stop.set()
                 await anyio.sleep(20)
                 assert not virtual.ended.is_set(), "what it has taken is nowhere else"
@@ -207,7 +207,7 @@ def test_what_was_said_to_a_start_without_any_room_is_written_before_it_stops(
         async with living(home) as virtual:
             assert text_of(await recovered(virtual, "r")) == b"word " * 10
             assert text_of(await recovered(virtual, "later")) == b"one"
-            assert virtual.daemon.state.word == "ok"
+            assert virtual.daemon.status.word == "ok"
 
     run(main)
 

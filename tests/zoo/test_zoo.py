@@ -97,7 +97,7 @@ def test_it_is_the_copy_that_is_run(tmp_path: Path) -> None:
 
 
 def test_a_patch_that_lacks_a_name_proves_nothing(tmp_path: Path) -> None:
-    old = "            own = self._sync_of(engine.sealing.written_no)\n"
+    old = "            own = self._sync_of(engine.batches.written_no)\n"
     new = "            nobody()\n"
     cage.make_copy(tmp_path, Mutant("", "walld/daemon/storage/syncer.py", old, new, "", "0"))
     with pytest.raises(RuntimeError, match="NameError"):

@@ -25,13 +25,13 @@ from walld.cli.exit_codes import complain
 from walld.errors import WalldError
 from walld.ledger.line import line_seq
 
-__all__ = ["Asking", "say_breaks"]
+__all__ = ["SessionClient", "say_breaks"]
 
 _T = TypeVar("_T")
 _log = logging.getLogger("walld")
 
 
-class Asking:
+class SessionClient:
     """Questions about the sessions of one user: who asks, or `uid`."""
 
     def __init__(self, daemon: Daemon, uid: int | None) -> None:
@@ -112,7 +112,7 @@ class Asking:
         self.breaks |= {(one["offset"], one["why"]): one for one in breaks}
 
 
-def say_breaks(asking: Asking, session_id: str) -> None:
+def say_breaks(asking: SessionClient, session_id: str) -> None:
     """On stderr, where the session's file is damaged: what was shown is the rest of it (P9)."""
     for _, broken in sorted(asking.breaks.items()):
         first_seq, last_seq = broken["first_seq"], broken["last_seq"]

@@ -24,8 +24,8 @@ from walld.daemon.storage.disk_threads import ThreadWorker
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from walld.daemon.ops.status import State
-    from walld.daemon.transport.acceptor import Door
+    from walld.daemon.ops.status import DaemonStatus
+    from walld.daemon.transport.acceptor import Acceptor
     from walld.daemon.transport.connections import Connections
 
 __all__ = ["IdleExit"]
@@ -38,12 +38,12 @@ class IdleExit:
     """Of one daemon. path: the file of users; None: it serves until a signal."""
 
     def __init__(
-        self, path: str | None, door: Door, connections: Connections, state: State
+        self, path: str | None, acceptor: Acceptor, connections: Connections, state: DaemonStatus
     ) -> None:
         self._path = path
-        self._door = door
+        self._acceptor = acceptor
         self._connections = connections
-        self._state = state
+        self._status = state
         self._looks = 0
         self._is_held = True
         self._kept_by: str | None = None
@@ -79,7 +79,7 @@ class IdleExit:
         worker = ThreadWorker()  # of its own: the file may be on a disk that hangs
         while True:
             await anyio.sleep(LOOK_SECONDS)
-            if self._state.word == "recovering":
+            if self._status.word == "recovering":
                 continue
             fd = await worker.run(partial(self._taken, self._path))
             self._is_held = fd is None
@@ -118,7 +118,7 @@ class IdleExit:
         With the lock at hand: who held the file before may have connected, and waits at the door
         then or is in the table; nobody else comes.
         """
-        if self._connections.by_fd or self._door.ready(1):
+        if self._connections.by_fd or self._acceptor.ready(1):
             return "agents"
-        now = self._state.gauges()
+        now = self._status.gauges()
         return "replies" if now.streams_live or now.partials else None

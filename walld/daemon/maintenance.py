@@ -35,18 +35,18 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from walld.daemon.session_store.checkpoints import Checkpoints
-    from walld.daemon.session_store.turn_watcher import Turns
-    from walld.daemon.startup.deferred_recovery import Aftermath
-    from walld.daemon.startup.finish_intents import Finishing
-    from walld.daemon.storage.compaction import Reclaimer
-    from walld.daemon.storage.partial_writer import Keeper
-    from walld.daemon.storage.reply_reader import Reader
+    from walld.daemon.session_store.turn_watcher import TurnWatcher
+    from walld.daemon.startup.deferred_recovery import DeferredRecovery
+    from walld.daemon.startup.finish_intents import IntentFinisher
+    from walld.daemon.storage.compaction import Compaction
+    from walld.daemon.storage.partial_writer import PartialWriter
+    from walld.daemon.storage.reply_reader import ReplyReader
     from walld.engine.engine import Engine
 
-__all__ = ["Background"]
+__all__ = ["Maintenance"]
 
-_log = logging.getLogger("walld.background")
-_peers_log = logging.getLogger("walld.intake")
+_log = logging.getLogger("walld.maintenance")
+_peers_log = logging.getLogger("walld.transport")
 """What peers do wrong, of which so many lines a second pass."""
 _SHOWN_CHARS_MAX = 200
 _PERIOD_SECONDS = 1.0
@@ -61,30 +61,30 @@ the oldest segment is emptied, piece by piece: one a round is kept beside the qu
 _RETENTION_PERIOD_SECONDS = 600.0
 
 
-class Background:
+class Maintenance:
     """The background task of a daemon."""
 
     def __init__(
         self,
         engine: Engine,
-        keeper: Keeper,
-        reclaimer: Reclaimer,
-        reader: Reader,
+        partial_writer: PartialWriter,
+        compaction: Compaction,
+        reader: ReplyReader,
         checkpoints: Checkpoints,
-        finishing: Finishing,
-        turns: Turns,
-        aftermath: Aftermath,
+        intent_finisher: IntentFinisher,
+        turns: TurnWatcher,
+        deferred_recovery: DeferredRecovery,
         look: Callable[[], Awaitable[None]],
     ) -> None:
         """look: DirectoryTaken where the directory is another daemon's by now."""
         self._engine = engine
-        self._keeper = keeper
-        self._reclaimer = reclaimer
+        self._partial_writer = partial_writer
+        self._compaction = compaction
         self._reader = reader
         self._checkpoints = checkpoints
-        self._finishing = finishing
+        self._intent_finisher = intent_finisher
         self._turns = turns
-        self._aftermath = aftermath
+        self._deferred_recovery = deferred_recovery
         self._look_at_epoch = look
         self._retained_at = 0.0
         self._is_emptying = False
@@ -117,14 +117,14 @@ class Background:
             ("turns are interrupted", self._turns.interrupt_lost),
             ("replies go to their sessions", self._turns.settle),
             # First what goes: a reply that is kept next may have the name of one that goes.
-            ("partials are removed", self._keeper.remove_unwanted),
+            ("partials are removed", self._partial_writer.remove_unwanted),
             ("replies are kept", self._keep_orphans),
             ("sessions are written", self._checkpoint),
-            ("damage is settled", self._aftermath.finish),
-            ("what is not synced is written again", self._reclaimer.rescue_rest),
-            ("long indexes are folded", self._reclaimer.thin_out),
+            ("damage is settled", self._deferred_recovery.finish),
+            ("what is not synced is written again", self._compaction.rescue_rest),
+            ("long indexes are folded", self._compaction.thin_out),
             ("the oldest segment is emptied", self._empty_oldest),
-            ("segments are unlinked", self._reclaimer.unlink),
+            ("segments are unlinked", self._compaction.unlink),
             ("old partials go", self._expire),
         ):
             await self._try(step, work)
@@ -149,7 +149,7 @@ class Background:
 
     async def _say_refused(self) -> None:
         """A program that waits for nothing may not hear it; the operator does."""
-        refused = self._engine.rules.refused_starts
+        refused = self._engine.handlers.refused_starts
         while refused:
             uid, stream_id, code = refused.popleft()
             _peers_log.warning(
@@ -172,7 +172,7 @@ class Background:
         for no, stream in list(orphans.items()):
             gave_way |= await self._give_way(until)
             try:
-                await self._keeper.keep(stream)
+                await self._partial_writer.keep(stream)
             except OSError:
                 if no in orphans:  # it may be this one alone: the others are first next time
                     orphans[no] = orphans.pop(no)
@@ -185,21 +185,21 @@ class Background:
 
     async def _checkpoint(self) -> None:
         now = event_loop.now()
-        await self._finishing.round(now)
+        await self._intent_finisher.round(now)
         await self._checkpoints.round(now)
         if self._checkpoints.has_older:
             self.wake()
 
     async def _empty_oldest(self) -> None:
         self._is_emptying = False  # also where it fails
-        self._is_emptying = await self._reclaimer.empty_oldest()
+        self._is_emptying = await self._compaction.empty_oldest()
         if self._is_emptying:
             self.wake()
 
     async def _expire(self) -> None:
         now = event_loop.now()
         if now - self._retained_at > _RETENTION_PERIOD_SECONDS:
-            await self._keeper.expire()
+            await self._partial_writer.expire()
             self._retained_at = now
 
     async def _give_way(self, until: float) -> bool:

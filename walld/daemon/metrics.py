@@ -25,7 +25,7 @@ from prometheus_client import (
 )
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 
-from walld.daemon.metrics_http import Scrapes, of_this_host
+from walld.daemon.metrics_http import MetricsServer, of_this_host
 from walld.daemon.settings import Address
 from walld.daemon.strangers_view import MetricsView
 from walld.engine.counters import Counters, Gauges
@@ -168,7 +168,7 @@ class Metrics:
         build = {"version": version, "python": platform.python_version(), "backend": backend}
         self.registry.register(_Numbers(counters, gauges, build))
         self._strangers = MetricsView(self.registry)
-        self._scrapes: Scrapes | None = None
+        self._metrics_server: MetricsServer | None = None
 
     def _histogram(
         self, name: str, help_text: str, buckets: tuple[float, ...] = DURATION_BUCKETS
@@ -182,23 +182,23 @@ class Metrics:
     @property
     def trouble(self) -> str | None:
         """Why no scrape is answered that should be; None where all is well."""
-        return None if self._scrapes is None else self._scrapes.trouble
+        return None if self._metrics_server is None else self._metrics_server.trouble
 
     def serve(self, at: Address) -> int:
         """Answer scrapes, in threads of their own; returns the port. OSError where it never can.
 
         TCP names no user, so whoever asks there is a stranger.
         """
-        assert self._scrapes is None, "one server a registry"
+        assert self._metrics_server is None, "one server a registry"
         try:
             application = of_this_host(make_wsgi_app(self._strangers.registry), at.host)
-            self._scrapes = Scrapes(at.host, at.port, application)
+            self._metrics_server = MetricsServer(at.host, at.port, application)
         except OSError as error:
             raise OSError(error.errno, f"metrics on {at}: {error.strerror}") from None
-        return self._scrapes.port
+        return self._metrics_server.port
 
     def close(self) -> None:
         """Stop serving. Harmless when nothing is served."""
-        if self._scrapes is not None:
-            self._scrapes.close()
-        self._scrapes = None
+        if self._metrics_server is not None:
+            self._metrics_server.close()
+        self._metrics_server = None

@@ -30,7 +30,7 @@ from wsgiref.simple_server import WSGIRequestHandler, WSGIServer
 
 from walld import limits
 
-__all__ = ["Scrapes", "of_this_host"]
+__all__ = ["MetricsServer", "of_this_host"]
 
 _log = logging.getLogger("walld")
 _REST_SHARE: Final = 4
@@ -47,7 +47,7 @@ _PORT: Final = re.compile(r":\d*$")
 Application = Callable[..., Iterable[bytes]]
 
 
-class Scrapes:
+class MetricsServer:
     """Listens from its making until `close`; where another process has the port, from when it is
     free. OSError where nobody could listen there: the host or the address is none of this machine.
     """

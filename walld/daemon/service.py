@@ -27,49 +27,49 @@ import anyio
 
 from walld import __version__, limits
 from walld.daemon import event_loop, process_limits
-from walld.daemon.api.replies import Recovery
-from walld.daemon.api.server import Requests
+from walld.daemon.api.replies import ReplyRequests
+from walld.daemon.api.server import QueryServer
 from walld.daemon.api.sessions import SessionRequests
 from walld.daemon.idle_exit import IdleExit
-from walld.daemon.maintenance import Background
+from walld.daemon.maintenance import Maintenance
 from walld.daemon.metrics import Metrics
 from walld.daemon.ops import logs
-from walld.daemon.ops.status import State
+from walld.daemon.ops.status import DaemonStatus
 from walld.daemon.ops.systemd import Notifier, listen_fds
 from walld.daemon.session_store.checkpoints import Checkpoints
 from walld.daemon.session_store.handles import Files
 from walld.daemon.session_store.open_sessions import Sessions, wall_ms
-from walld.daemon.session_store.turn_watcher import Turns
-from walld.daemon.shutdown import Stopping
+from walld.daemon.session_store.turn_watcher import TurnWatcher
+from walld.daemon.shutdown import Shutdown
 from walld.daemon.signals import StopSignals
-from walld.daemon.startup.deferred_recovery import Aftermath
-from walld.daemon.startup.finish_intents import Finishing
-from walld.daemon.startup.first_segment import Opening
+from walld.daemon.startup.deferred_recovery import DeferredRecovery
+from walld.daemon.startup.finish_intents import IntentFinisher
+from walld.daemon.startup.first_segment import FirstSegment
 from walld.daemon.startup.reported_logs import OtherLogs, check_data
 from walld.daemon.startup.restore_sessions import restore_sessions
 from walld.daemon.startup.restore_streams import restore
-from walld.daemon.storage.compaction import Reclaimer
+from walld.daemon.storage.compaction import Compaction
 from walld.daemon.storage.disk_threads import ThreadWorker, Worker
 from walld.daemon.storage.flusher import Flusher
-from walld.daemon.storage.partial_writer import Keeper
-from walld.daemon.storage.reply_reader import Reader
+from walld.daemon.storage.partial_writer import PartialWriter
+from walld.daemon.storage.reply_reader import ReplyReader
 from walld.daemon.storage.syncer import Syncer
 from walld.daemon.storage.writer import Writer
 from walld.daemon.strangers_view import StatusView
 from walld.daemon.transport import credentials
-from walld.daemon.transport.acceptor import Door
+from walld.daemon.transport.acceptor import Acceptor
 from walld.daemon.transport.connections import Connections
-from walld.daemon.transport.fair_queue import Shares
+from walld.daemon.transport.fair_queue import FairQueue
 from walld.daemon.transport.listener import SocketFile, make_folder
-from walld.daemon.transport.liveness import Processes
-from walld.daemon.transport.socket_reader import Intake
-from walld.disk.fenced import OwnedDisk
+from walld.daemon.transport.liveness import Liveness
+from walld.daemon.transport.socket_reader import SocketReader
+from walld.disk.fenced import FencedDisk
 from walld.disk.folded import FoldedDisk
 from walld.disk.real import RealDisk
 from walld.disk.reserve import Reserve
-from walld.disk.retrying import PatientDisk, patiently
+from walld.disk.retrying import RetryingDisk, patiently
 from walld.engine.engine import Engine
-from walld.engine.flush_schedule import GroupCommit
+from walld.engine.flush_schedule import FlushSchedule
 from walld.errors import ConfigError, DirectoryTaken, WalldError
 from walld.ledger.artifacts import ArtifactStore
 from walld.ledger.snapshot import SnapshotStore
@@ -77,7 +77,7 @@ from walld.ledger.store import LedgerStore
 from walld.partials.store import PartialStore
 from walld.recovery.directory_lock import own
 from walld.recovery.name_forms import settle_names
-from walld.recovery.startup_recovery import Mended, mend
+from walld.recovery.startup_recovery import RecoveredStorage, recover_storage
 from walld.wal.segment_files import SegmentFiles
 
 if TYPE_CHECKING:
@@ -88,7 +88,7 @@ if TYPE_CHECKING:
     from walld.daemon.settings import Settings
     from walld.disk.base import Disk
     from walld.disk.lock import Owner
-    from walld.engine.peer import Connection, Process
+    from walld.engine.producer import Connection, Process
     from walld.wal.records import Owner as StreamOwner
 
 __all__ = ["Daemon", "serve"]
@@ -114,11 +114,11 @@ class Daemon:
         self.settings = settings
         self.owner = owner
         self.engine = engine = Engine(
-            GroupCommit(settings.flush_bound_ms, settings.flush_linger_ms)
+            FlushSchedule(settings.flush_bound_ms, settings.flush_linger_ms)
         )
         engine.log_uuid, engine.epoch = owner.log_uuid, owner.epoch
         self.notifier = notifier
-        self._disk: Disk = OwnedDisk(bare, owner.is_owner)
+        self._disk: Disk = FencedDisk(bare, owner.is_owner)
         if owner.is_folded:
             self._disk = FoldedDisk(self._disk, is_folded=owner.is_case_blind)
         disk = self._disk
@@ -129,29 +129,29 @@ class Daemon:
         self._ready = anyio.Event()
         self._tasks: TaskGroup | None = None
         # Who talks to it, and what they say.
-        self.processes = processes = Processes(self._boot)
-        self.connections = connections = Connections(engine, processes)
+        self.liveness = liveness = Liveness(self._boot)
+        self.connections = connections = Connections(engine, liveness)
         reserve = Reserve(disk)
         self.other_logs = other_logs = OtherLogs(
             owner.log_uuid, disk, reserve, worker, self._other_logs_noted
         )
-        self.door = door = Door(
+        self.acceptor = acceptor = Acceptor(
             engine,
             connections,
-            processes,
+            liveness,
             listeners,
             process_limits.peers_max(),
             self._hand_over,
             other_logs.heard,
         )
-        self.shares = shares = Shares(engine, connections)
-        self.intake = Intake(
-            engine, connections, door, processes, shares, self._swept, self._wake_background
+        self.fair_queue = fair_queue = FairQueue(engine, connections)
+        self.socket_reader = SocketReader(
+            engine, connections, acceptor, liveness, fair_queue, self._swept, self._wake_maintenance
         )
         # How it is.
-        self.state = state = State(settings, engine, connections, owner)
+        self.status = status = DaemonStatus(settings, engine, connections, owner)
         self.metrics = metrics = Metrics(
-            engine.counters, state.gauges, version=__version__, backend=settings.backend
+            engine.counters, status.gauges, version=__version__, backend=settings.backend
         )
         # To disk.
         self.writer = writer = Writer(
@@ -162,70 +162,80 @@ class Daemon:
             engine, connections, files, writer, metrics, syncing, self._synced
         )
         self.flusher = flusher = Flusher(
-            engine, connections, writer, syncer, metrics, shares.begun, self._flushed
+            engine, connections, writer, syncer, metrics, fair_queue.begun, self._flushed
         )
-        state.writer, state.syncer, state.metrics = writer, syncer, metrics
-        state.socket_files = self._socket_files = socket_files
+        status.writer, status.syncer, status.metrics = writer, syncer, metrics
+        status.socket_files = self._socket_files = socket_files
         # Back from it, and what nobody waits for.
-        reader = Reader(engine, files, store, worker)
-        keeper = Keeper(engine, flusher, store, reader, worker, settings.retention_seconds)
+        reader = ReplyReader(engine, files, store, worker)
+        partial_writer = PartialWriter(
+            engine, flusher, store, reader, worker, settings.retention_seconds
+        )
         hold, reclaim = settings.release_hold_seconds, settings.reclaim_seconds
         stores = (LedgerStore(disk, reserve), SnapshotStore(disk), ArtifactStore(disk))
         files_of = Files(*stores, make_worker(), make_worker())
-        sessions = Sessions(engine, flusher, files_of, self._boot, processes.of_owner)
-        self._aftermath = aftermath = Aftermath(
+        sessions = Sessions(engine, flusher, files_of, self._boot, liveness.of_owner)
+        self._deferred_recovery = deferred_recovery = DeferredRecovery(
             engine, writer, files, reserve, worker, syncing, self._replaced, reclaim, sessions
         )
-        self.reclaimer = Reclaimer(
-            engine, flusher, writer, syncer, files, reader, worker, aftermath, reclaim, hold
+        self.compaction = Compaction(
+            engine, flusher, writer, syncer, files, reader, worker, deferred_recovery, reclaim, hold
         )
-        self._opening = opening = Opening(engine, writer, syncer, self.reclaimer)
-        self._stopping = Stopping(disk, worker, connections, notifier, syncer, opening, self._ready)
+        self._first_segment = first_segment = FirstSegment(engine, writer, syncer, self.compaction)
+        self._shutdown = Shutdown(
+            disk, worker, connections, notifier, syncer, first_segment, self._ready
+        )
         self._checkpoints = checkpoints = Checkpoints(engine, flusher, files_of, sessions)
-        finishing = Finishing(engine, flusher, files_of, sessions)
-        self._turns = turns = Turns(engine, flusher, files_of, reader, sessions, wall_ms)
+        intent_finisher = IntentFinisher(engine, flusher, files_of, sessions)
+        self._turns = turns = TurnWatcher(engine, flusher, files_of, reader, sessions, wall_ms)
         look = partial(worker.run, writer.check_owner)
-        self.background = Background(
+        self.maintenance = Maintenance(
             engine,
-            keeper,
-            self.reclaimer,
+            partial_writer,
+            self.compaction,
             reader,
             checkpoints,
-            finishing,
+            intent_finisher,
             turns,
-            aftermath,
+            deferred_recovery,
             look,
         )
-        state.background, state.sessions, state.other_logs = self.background, sessions, other_logs
+        status.maintenance, status.sessions, status.other_logs = (
+            self.maintenance,
+            sessions,
+            other_logs,
+        )
         sessions.doubt_of = other_logs.doubt
         self._restore_sessions = partial(
-            restore_sessions, engine, files_of, reader, sessions, finishing, checkpoints
+            restore_sessions, engine, files_of, reader, sessions, intent_finisher, checkpoints
         )
-        recovery = Recovery(engine, self.intake, flusher, reader, keeper, self._doubt)
-        asked = SessionRequests(engine, sessions, turns, recovery, keeper, files_of, wall_ms)
-        self.requests = Requests(
+        replies = ReplyRequests(
+            engine, self.socket_reader, flusher, reader, partial_writer, self._doubt
+        )
+        asked = SessionRequests(engine, sessions, turns, replies, partial_writer, files_of, wall_ms)
+        self.query_server = QueryServer(
             engine,
             connections,
-            recovery,
+            replies,
             asked,
-            StatusView(state.status).status,
+            StatusView(status.status).status,
             metrics.exposition,
             self._ready,
-            shares.parts.agents_wait,
-            shares.parts.other_users_wait,
+            fair_queue.process_shares.agents_wait,
+            fair_queue.process_shares.other_users_wait,
             lambda: other_logs.made_at_ms,
         )
 
     def _doubt(self, uid: int) -> str | None:
-        return self.state.doubt or self.other_logs.doubt(uid)
+        return self.status.doubt or self.other_logs.doubt(uid)
 
     def _other_logs_noted(self) -> None:
-        if self.door.is_open:
-            self.intake.begin_parked()
+        if self.acceptor.is_open:
+            self.socket_reader.begin_parked()
 
     def _hand_over(self, peer: socket.socket, connection: Connection, rest: bytes) -> None:
         if self._tasks is not None:
-            self._tasks.start_soon(self.requests.serve, peer, connection, rest)
+            self._tasks.start_soon(self.query_server.serve, peer, connection, rest)
         else:  # the end
             peer.close()
 
@@ -236,22 +246,22 @@ class Daemon:
         self.syncer.wake()
 
     def _flushed(self) -> None:
-        self.shares.flushed()
-        self.background.wake()
+        self.fair_queue.flushed()
+        self.maintenance.wake()
 
     def _synced(self) -> None:
         self.flusher.synced()
-        self.shares.synced()
-        self.background.wake()
+        self.fair_queue.synced()
+        self.maintenance.wake()
 
-    def _wake_background(self) -> None:
-        self.background.wake()
+    def _wake_maintenance(self) -> None:
+        self.maintenance.wake()
 
     async def run(self, stop: Callable[[], Awaitable[str]]) -> None:
         """Until `stop` returns, with the word for why. DirectoryTaken: another daemon took over."""
         async with anyio.create_task_group() as life:
             async with anyio.create_task_group() as serving:
-                serving.start_soon(self._stopping.run, stop, serving, life)
+                serving.start_soon(self._shutdown.run, stop, serving, life)
                 await self._work()
             await self._end()
             life.cancel_scope.cancel()
@@ -259,8 +269,8 @@ class Daemon:
     async def _work(self) -> None:
         async with anyio.create_task_group() as tasks:
             self._tasks = tasks
-            tasks.start_soon(self.intake.run)
-            tasks.start_soon(self.intake.run_door)
+            tasks.start_soon(self.socket_reader.run)
+            tasks.start_soon(self.socket_reader.run_door)
             tasks.start_soon(self._watchdog)
             if self._socket_files:
                 tasks.start_soon(self._watch_sockets)
@@ -269,8 +279,8 @@ class Daemon:
             tasks.start_soon(self._acknowledge)
             tasks.start_soon(self.other_logs.run)
             tasks.start_soon(self._tick)
-            await self._opening.is_over.wait()
-            for run in (self.flusher.run, self.syncer.run, self.background.run):
+            await self._first_segment.is_over.wait()
+            for run in (self.flusher.run, self.syncer.run, self.maintenance.run):
                 tasks.start_soon(run)
 
     # --- the start ------------------------------------------------------------------------------
@@ -281,15 +291,15 @@ class Daemon:
         owner = self.owner
         if isinstance(self._disk, FoldedDisk):
             await self._worker.run(partial(settle_names, self._disk, owner))
-        disk = PatientDisk(self._disk)
+        disk = RetryingDisk(self._disk)
         store = PartialStore(disk)
         await self.other_logs.begin(self.settings.data, owner.told, wall_ms())
-        job = partial(mend, disk, store, owner.log_uuid, owner.epoch, owner.told)
-        mended: Mended = await self._worker.run(job)
+        job = partial(recover_storage, disk, store, owner.log_uuid, owner.epoch, owner.told)
+        mended: RecoveredStorage = await self._worker.run(job)
         now = event_loop.now()
 
         def watch(uid: int, owner: StreamOwner) -> Process | None:
-            return self.processes.of_owner(uid, owner, now)
+            return self.liveness.of_owner(uid, owner, now)
 
         restore(self.engine, mended, self._boot, watch, now)
         for segment in (one for one in self.engine.segments if one.live_bytes):  # else never read
@@ -297,23 +307,23 @@ class Daemon:
                 await self._worker.run(partial(self._files.adopt, segment.segment_id))
             except OSError as error:  # no reason not to start (P9): it is told when it is asked for
                 _log.error("segment %d: cannot be opened: %s", segment.segment_id, error)
-        await self._aftermath.begin(mended)
-        await self._opening.begin(tasks, mended)
+        await self._deferred_recovery.begin(mended)
+        await self._first_segment.begin(tasks, mended)
         await self._restore_sessions(mended, disk)
         await self._turns.finish_moved()
-        self.state.mended(mended, time.perf_counter() - begun)
-        self.engine.gap_word = self.state.gap_word
+        self.status.mended(mended, time.perf_counter() - begun)
+        self.engine.gap_word = self.status.gap_word
         # What a start made stays for good: it need not be looked at by each collection.
         gc.collect()
         gc.freeze()
         # The hot paths make few cycles; collections over 10,000 streams would hold the loop.
         gc.set_threshold(50_000, 20, 50)
         self._ready.set()
-        self.intake.open()
+        self.socket_reader.open()
         _log.info(
             "ready: %d streams, %d partials, %d bytes of log read in %.3f s",
             len(self.engine.registry.replies),
-            len(self.engine.kept),
+            len(self.engine.partials),
             mended.scanned_bytes,
             time.perf_counter() - begun,
         )
@@ -330,14 +340,14 @@ class Daemon:
         said, hung = "", None
         while True:
             await anyio.sleep(_TICK_SECONDS)
-            await self.intake.tick()
-            for lost in self.engine.attested.told():
+            await self.socket_reader.tick()
+            for lost in self.engine.lost_acked.told():
                 _log.critical("lost_acked: uid %d, %s %s, seqs %d to %d", *lost)
-            trouble = self.state.disk_trouble
+            trouble = self.status.disk_trouble
             if (trouble is None) != (hung is None) and self.writer.trouble is None:
                 _log.error("disk: %s", trouble or f"answers again; it was: {hung}")
                 hung = trouble
-            line = self.state.line()
+            line = self.status.line()
             if line != said:
                 self.notifier.status(line)
                 said = line
@@ -351,7 +361,7 @@ class Daemon:
                 before = file.listener
                 listener = await worker.run(file.look)
                 if listener is not None:
-                    self.door.listen_at(listener, before)
+                    self.acceptor.listen_at(listener, before)
 
     async def _watchdog(self) -> None:
         """Fed from the event loop and never tied to the disk: a hung mount is no reason to die."""
@@ -367,15 +377,15 @@ class Daemon:
         """Everything agents have sent so far is on disk, durably, before they see the end."""
         self._tasks = None
         if self._ready.is_set():
-            self.intake.begin_parked()
-            await self.intake.read_to_end()
-            if await self._opening.finish():
+            self.socket_reader.begin_parked()
+            await self.socket_reader.read_to_end()
+            if await self._first_segment.finish():
                 await self.flusher.finish()
                 if await self._checkpoints.finish():
                     await self.flusher.finish()
-                await self.background.look_last()
-                await self._worker.run(partial(self.owner.ended, self.engine.sealing.synced_no))
-        self.intake.close()
+                await self.maintenance.look_last()
+                await self._worker.run(partial(self.owner.ended, self.engine.batches.synced_no))
+        self.socket_reader.close()
         self._files.close()
         self.metrics.close()
 
@@ -430,7 +440,7 @@ def _serve(settings: Settings, users: str | None, notifier: Notifier, signals: S
         check_data(settings.data)
     make_folder(settings.data)
     disk = patiently(partial(RealDisk, settings.data))
-    owner = own(settings.data, PatientDisk(disk))
+    owner = own(settings.data, RetryingDisk(disk))
     passed = [SocketFile.passed(fd) for fd in listen_fds(os.environ, os.getpid())]
     bound: list[SocketFile] = []
     try:
@@ -446,8 +456,8 @@ def _serve(settings: Settings, users: str | None, notifier: Notifier, signals: S
             daemon = Daemon(settings, disk, owner, listeners, notifier, socket_files=files)
             if settings.metrics is not None:
                 daemon.metrics.serve(settings.metrics)
-            unused = IdleExit(users, daemon.door, daemon.connections, daemon.state)
-            daemon.state.users = unused.status
+            unused = IdleExit(users, daemon.acceptor, daemon.connections, daemon.status)
+            daemon.status.users = unused.status
             with event_loop.known():
                 await daemon.run(partial(unused.stop, signals.wait))
 

@@ -24,19 +24,19 @@ if TYPE_CHECKING:
     from anyio.abc import TaskGroup
 
     from walld.daemon.ops.systemd import Notifier
-    from walld.daemon.startup.first_segment import Opening
+    from walld.daemon.startup.first_segment import FirstSegment
     from walld.daemon.storage.disk_threads import Worker
     from walld.daemon.storage.syncer import Syncer
     from walld.daemon.transport.connections import Connections
     from walld.disk.base import Disk
 
-__all__ = ["Stopping"]
+__all__ = ["Shutdown"]
 
 _log = logging.getLogger("walld")
 _LOOK_SECONDS = 1.0
 
 
-class Stopping:
+class Shutdown:
     """Of one daemon."""
 
     def __init__(
@@ -46,7 +46,7 @@ class Stopping:
         connections: Connections,
         notifier: Notifier,
         syncer: Syncer,
-        opening: Opening,
+        first_segment: FirstSegment,
         ready: anyio.Event,
     ) -> None:
         self._disk = disk
@@ -54,7 +54,7 @@ class Stopping:
         self._connections = connections
         self._notifier = notifier
         self._syncer = syncer
-        self._opening = opening
+        self._first_segment = first_segment
         self._ready = ready
 
     async def run(
@@ -67,7 +67,9 @@ class Stopping:
         life.start_soon(self._look)
         self._notifier.stopping("draining")
         if self._ready.is_set():
-            await self._connections.callers.settled(None, None)  # who is gone asks nobody again
+            await self._connections.query_sockets.settled(
+                None, None
+            )  # who is gone asks nobody again
         serving.cancel_scope.cancel()
 
     async def _look(self) -> None:
@@ -77,5 +79,5 @@ class Stopping:
                 break
             await anyio.sleep(_LOOK_SECONDS)
         self._syncer.give_up()
-        self._opening.give_up()
+        self._first_segment.give_up()
         raise WalldError(f"{self._disk.root} was removed: what was not synced is lost")

@@ -22,10 +22,10 @@ if TYPE_CHECKING:
 
     from walld.disk.base import Disk, Entry, File
 
-__all__ = ["OwnedDisk"]
+__all__ = ["FencedDisk"]
 
 
-class OwnedDisk:
+class FencedDisk:
     """The verbs of another disk; TakenOver of those that change something, or ask for room."""
 
     def __init__(self, disk: Disk, is_owner: Callable[[], bool]) -> None:

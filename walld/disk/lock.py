@@ -130,7 +130,7 @@ class Marks:
         self.epoch, self.log_uuid = told.epoch, told.log_uuid
         self.first_no = told.first_no
         self._synced_no = told.synced_no
-        self._is_untold = False
+        self._is_unreported = False
         self._marked_id = -1
         """The newest segment of which a batch is named; 0 where none is, and one is durable."""
 
@@ -161,18 +161,18 @@ class Marks:
         """Segments with what is before that batch are about to go: LOCK says so first, or they
         would be missed. OSError: they stay.
         """
-        if first_no > self.first_no or self._is_untold:
+        if first_no > self.first_no or self._is_unreported:
             self._write_lines(self._lines(first_no))
-            self.first_no, self._is_untold = first_no, False
+            self.first_no, self._is_unreported = first_no, False
 
-    def goes_untold(self, first_no: int) -> None:
+    def report_first_no_later(self, first_no: int) -> None:
         """They go though it could not be said: it is, with whatever is written next."""
-        self.first_no, self._is_untold = first_no, True
+        self.first_no, self._is_unreported = first_no, True
 
     @property
-    def untold_no(self) -> int:
+    def unreported_no(self) -> int:
         """The first batch that must be there, where that could not be said; 0: it was."""
-        return self.first_no if self._is_untold else 0
+        return self.first_no if self._is_unreported else 0
 
     def _mark(self, batch_no: int) -> None:
         if self._marked_id == _NO_ID:

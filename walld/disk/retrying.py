@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from walld.disk.base import Disk, Entry, File
 
-__all__ = ["MAY_PASS", "READ_TRIES", "PatientDisk", "patiently"]
+__all__ = ["MAY_PASS", "READ_TRIES", "RetryingDisk", "patiently"]
 
 T = TypeVar("T")
 
@@ -50,7 +50,7 @@ def patiently(job: Callable[[], T]) -> T:
     return job()
 
 
-class PatientDisk:
+class RetryingDisk:
     """The verbs of another disk."""
 
     def __init__(self, disk: Disk) -> None:
@@ -69,13 +69,13 @@ class PatientDisk:
         self.is_removed = disk.is_removed
         self.free_bytes = disk.free_bytes
 
-    def open(self, path: str) -> _PatientFile:
+    def open(self, path: str) -> _RetryingFile:
         """An existing regular file, for reading only."""
-        return _PatientFile(patiently(partial(self._disk.open, path)))
+        return _RetryingFile(patiently(partial(self._disk.open, path)))
 
-    def reopen(self, path: str) -> _PatientFile:
+    def reopen(self, path: str) -> _RetryingFile:
         """An existing regular file, read-write."""
-        return _PatientFile(patiently(partial(self._disk.reopen, path)))
+        return _RetryingFile(patiently(partial(self._disk.reopen, path)))
 
     def list_dir(self, path: str) -> list[Entry]:
         """Its entries by name; [] where it does not exist."""
@@ -90,7 +90,7 @@ class PatientDisk:
         patiently(partial(self._disk.replace, path, data))
 
 
-class _PatientFile:
+class _RetryingFile:
     """The verbs of another open file."""
 
     def __init__(self, file: File) -> None:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from walld_client.wire import messages as wire
 
     from walld.engine.engine import Engine
-    from walld.engine.peer import Connection
+    from walld.engine.producer import Connection
 
 __all__ = [
     "AT_MS_MAX",
@@ -97,9 +97,9 @@ def start_problem(
         code = "stream_owned" if other.lost_reason is None else "stream_exists"
         limit = "one producer" if code == "stream_owned" else "resolve the earlier one first"
         return code, "a stream_id in use", limit
-    if is_anew and engine.kept.may_be_own(connection.uid, event.stream_id):
+    if is_anew and engine.partials.may_be_own(connection.uid, event.stream_id):
         return None
-    if engine.kept.where(connection.uid, event.stream_id) is not None:
+    if engine.partials.where(connection.uid, event.stream_id) is not None:
         return "stream_exists", "a stream_id in use", "resolve the earlier one first"
     return None
 

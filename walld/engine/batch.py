@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from walld.engine.stream import Stream
     from walld.wal.encode import Batch
 
-__all__ = ["Carry", "Part", "Sealed", "Tombstone"]
+__all__ = ["Carry", "Part", "SealedBatch", "Tombstone"]
 
 
 class Tombstone(NamedTuple):
@@ -54,7 +54,7 @@ class Part(msgspec.Struct, frozen=True, gc=False):
     is_tombstone: bool
 
 
-class Sealed(NamedTuple):
+class SealedBatch(NamedTuple):
     """A batch on its way, and whose records it holds."""
 
     batch: Batch

@@ -24,23 +24,23 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from walld import limits
-from walld.engine.batch import Carry, Part, Sealed, Tombstone
+from walld.engine.batch import Carry, Part, SealedBatch, Tombstone
 from walld.engine.stream import Place, Stream
 from walld.errors import Refusal
-from walld.wal.encode import Batch, BatchBuilder
+from walld.wal.encode import Batch, BatchEncoder
 from walld.wal.layout import ENTRY_BYTES, Flag
 from walld.wal.records import join_items, pack_body
 
 if TYPE_CHECKING:
     from walld.engine.segments import Segments
 
-__all__ = ["Sealing"]
+__all__ = ["BatchBuilder"]
 
 _BODY_OVERHEAD_BYTES = 4 + 5
 """A record body beside its items: CRC and array header, at most."""
 
 
-class Sealing:
+class BatchBuilder:
     """The queue, and the batches that are not synced."""
 
     def __init__(self, segments: Segments) -> None:
@@ -62,7 +62,7 @@ class Sealing:
         """(batch, stream number) of tombstones, where somebody must know before they go."""
         self.crowded: dict[int, Stream] = {}
         """Streams with more records than their index should have."""
-        self.unsynced: dict[int, Sealed] = {}
+        self.unsynced: dict[int, SealedBatch] = {}
         """Batches sealed and not known synced, by number, in order."""
         self.unsynced_bytes = 0
         self.next_batch = 1
@@ -78,7 +78,7 @@ class Sealing:
         """The synced_no that stands in the last batch written."""
         self.now = 0.0
         """Monotonic now, set by the engine before each step: when bytes died."""
-        self._builder: BatchBuilder | None = None
+        self._builder: BatchEncoder | None = None
         self._parts: list[tuple[Part, Carry | None]] = []
         self._new_bytes = self._carried_bytes = 0
 
@@ -156,7 +156,7 @@ class Sealing:
         used up: fewer where the batch is full or nothing is left.
         """
         if self._builder is None:
-            self._builder = BatchBuilder()
+            self._builder = BatchEncoder()
         builder, done = self._builder, 0
         while done < records_max:
             if self._tombstones:
@@ -187,7 +187,7 @@ class Sealing:
             done += 1
         return done
 
-    def _seal_tombstone(self, builder: BatchBuilder, tombstone: Tombstone) -> None:
+    def _seal_tombstone(self, builder: BatchEncoder, tombstone: Tombstone) -> None:
         seq = tombstone.seq
         builder.add(tombstone.no, seq, seq, tombstone.flag, tombstone.body)
         if self.tombs is not None:
@@ -195,7 +195,7 @@ class Sealing:
         part = Part(tombstone.stream, seq, 0, is_tombstone=True)
         self._parts.append((part, None))
 
-    def _seal_carry(self, builder: BatchBuilder, carry: Carry) -> None:
+    def _seal_carry(self, builder: BatchEncoder, carry: Carry) -> None:
         self.queue_bytes -= len(carry.body)
         self.carry_bytes -= ENTRY_BYTES + len(carry.body)
         stream = carry.stream
@@ -209,7 +209,7 @@ class Sealing:
         self._carried_bytes += ENTRY_BYTES + len(carry.body)
         self.carry_bytes += ENTRY_BYTES + len(carry.body)
 
-    def _seal_stream(self, builder: BatchBuilder, stream: Stream) -> bool:
+    def _seal_stream(self, builder: BatchEncoder, stream: Stream) -> bool:
         """What waits of one stream, as far as it fits. False where some is left and it is full."""
         stream.seal()
         waiting = stream.waiting
@@ -251,20 +251,20 @@ class Sealing:
         self.queue_bytes -= freed
         return False
 
-    def finish(self) -> Sealed | None:
+    def finish(self) -> SealedBatch | None:
         """Seal the batch being built, None where nothing is in it."""
         if not self._parts:
             self._builder = None
             return None
         return self._close()
 
-    def finish_empty(self) -> Sealed:
+    def finish_empty(self) -> SealedBatch:
         """A batch without records: its header alone says what is synced."""
         assert not self._parts
-        self._builder = BatchBuilder()
+        self._builder = BatchEncoder()
         return self._close()
 
-    def _close(self) -> Sealed:
+    def _close(self) -> SealedBatch:
         assert self._builder is not None
         batch = self._builder.seal(self.next_batch)
         self.next_batch += 1
@@ -287,7 +287,7 @@ class Sealing:
                 part.stream.place(Place(batch.batch_no, offset, part.length))
                 if part.stream.records > limits.INDEX_ENTRIES_MAX:
                     self.crowded[part.stream.no] = part.stream
-        sealed = Sealed(batch, parts, self._new_bytes, self._carried_bytes)
+        sealed = SealedBatch(batch, parts, self._new_bytes, self._carried_bytes)
         self.unsynced[batch.batch_no] = sealed
         self.unsynced_bytes += len(batch)
         self._builder, self._parts = None, []
@@ -305,12 +305,12 @@ class Sealing:
             self._segments.died(place.batch_no, place.length, after, self.now)
         stream.forget_places()
 
-    def adopt(self, batch: Batch) -> Sealed:
+    def adopt(self, batch: Batch) -> SealedBatch:
         """A batch without records of streams, made elsewhere, takes its place in the order."""
         assert batch.batch_no == self.next_batch, (batch.batch_no, self.next_batch)
         assert not self._parts
         self.next_batch += 1
-        sealed = Sealed(batch, [], 0, 0)
+        sealed = SealedBatch(batch, [], 0, 0)
         self.unsynced[batch.batch_no] = sealed
         self.unsynced_bytes += len(batch)
         return sealed
@@ -322,7 +322,7 @@ class Sealing:
 
     # --- fates ----------------------------------------------------------------------------------
 
-    def written(self, sealed: Sealed, offset: int) -> None:
+    def written(self, sealed: SealedBatch, offset: int) -> None:
         """write(2) returned for a batch, at `offset` of the current segment."""
         batch = sealed.batch
         assert batch.batch_no == self.written_no + 1, (batch.batch_no, self.written_no)
@@ -369,11 +369,11 @@ class Sealing:
         return moved
 
     @property
-    def unwritten(self) -> list[Sealed]:
+    def unwritten(self) -> list[SealedBatch]:
         """Batches sealed and not written, in order."""
         return [self.unsynced[no] for no in range(self.written_no + 1, self.next_batch)]
 
-    def unwritten_again(self) -> list[Sealed]:
+    def unwritten_again(self) -> list[SealedBatch]:
         """A segment is lost: batches that were written to it and must be again, in order."""
         again = [self.unsynced[no] for no in range(self.synced_no + 1, self.reached_no + 1)]
         self.written_no = self.synced_no

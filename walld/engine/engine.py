@@ -16,26 +16,26 @@ from walld_client.wire import messages as wire
 from walld_client.wire.framing import encode
 
 from walld import limits
-from walld.engine.batch import Carry, Sealed, Tombstone
-from walld.engine.batch_builder import Sealing
+from walld.engine.batch import Carry, SealedBatch, Tombstone
+from walld.engine.batch_builder import BatchBuilder
 from walld.engine.counters import Counters
-from walld.engine.event_handlers import Rules, buried_unwritten
-from walld.engine.flush_schedule import GroupCommit, Waiter
-from walld.engine.frame_decoder import Feed
-from walld.engine.lost_acked import Attested
-from walld.engine.partial_index import Kept, KeptFacts
+from walld.engine.event_handlers import EventHandlers, buried_unwritten
+from walld.engine.flush_schedule import FlushSchedule, Waiter
+from walld.engine.frame_decoder import FrameDecoder
+from walld.engine.lost_acked import LostAcked
+from walld.engine.partial_index import IndexedPartial, PartialIndex
 from walld.engine.registry import Registry
-from walld.engine.resolved_streams import Removed
-from walld.engine.resume import Returning
+from walld.engine.resolved_streams import ResolvedStreams
+from walld.engine.resume import ResumeHandler
 from walld.engine.segments import Segments
-from walld.engine.session_log import Ledgers
-from walld.engine.turn_commit import Settling
+from walld.engine.session_log import SessionLogs
+from walld.engine.turn_commit import TurnCommit
 from walld.wal.layout import Flag
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from walld.engine.peer import Connection, Process
+    from walld.engine.producer import Connection, Process
     from walld.engine.stream import Stream
     from walld.wal.ranges import Range
 
@@ -45,20 +45,20 @@ __all__ = ["Engine"]
 class Engine:
     """One data directory's state."""
 
-    def __init__(self, commit: GroupCommit) -> None:
-        self.commit = commit
+    def __init__(self, schedule: FlushSchedule) -> None:
+        self.schedule = schedule
         self.counters = Counters()
         self.registry = Registry()
-        self.kept = Kept()
+        self.partials = PartialIndex()
         self.segments = Segments()
-        self.sealing = Sealing(self.segments)
-        self.rules = Rules(self)
-        self.feed = Feed(self)
-        self.ledgers = Ledgers(self)
-        self.settling = Settling(self)
-        self.attested = Attested(self.counters)
-        self.removed = Removed(self)
-        self.returning = Returning(self)
+        self.batches = BatchBuilder(self.segments)
+        self.handlers = EventHandlers(self)
+        self.decoder = FrameDecoder(self)
+        self.session_logs = SessionLogs(self)
+        self.turn_commit = TurnCommit(self)
+        self.lost_acked = LostAcked(self.counters)
+        self.resolved = ResolvedStreams(self)
+        self.resume = ResumeHandler(self)
         self.log_uuid = bytes(16)
         self.epoch = 0
         self.disk_full = False
@@ -91,8 +91,8 @@ class Engine:
 
     def queued(self, stream: Stream, grown: int, since: float | None = None) -> None:
         """A stream has more to write. since: it came then, None for the sweep that is at work."""
-        self.sealing.queued(stream, grown)
-        self.commit.offered(self.since if since is None else since)
+        self.batches.queued(stream, grown)
+        self.schedule.offered(self.since if since is None else since)
 
     def produces(self, connection: Connection, stream: Stream) -> None:
         """An event came on a live connection: whoever is behind it owns the stream."""
@@ -112,9 +112,9 @@ class Engine:
 
         def tell() -> None:
             producer = connection.producer
-            if producer is not None and connection.told_no != self.sealing.written_no:
+            if producer is not None and connection.told_no != self.batches.written_no:
                 # Once for all who asked since: there may be many of them, and many streams.
-                connection.told_no = self.sealing.written_no
+                connection.told_no = self.batches.written_no
                 for stream in producer.streams.values():
                     if stream.written_seq > stream.synced_seq:
                         connection.dirty.add(stream)  # news before its sync makes it so
@@ -126,9 +126,9 @@ class Engine:
 
         self.askers.append((connection.uid, connection.process))
         ask = partial(self.when, drain.level, tell, self.since, streams)
-        released = self.settling.of(connection)
+        released = self.turn_commit.of(connection)
         if released:
-            self.settling.hold(released, ask)
+            self.turn_commit.hold(released, ask)
         else:
             ask()
 
@@ -144,50 +144,50 @@ class Engine:
         streams: whose events it is about, where not only about what ends and frees.
         """
         self._flush_waiters.append(Waiter(level, tell, streams))
-        self.commit.offered(now)
-        self.commit.hurry_flush()
+        self.schedule.offered(now)
+        self.schedule.hurry_flush()
 
     # --- writing --------------------------------------------------------------------------------
 
     def begin_flush(self) -> tuple[int, list[Waiter]]:
         """(how many of what waits belongs to this flush, who waits for it)."""
         waiters, self._flush_waiters = self._flush_waiters, []
-        return self.sealing.begin_flush(), waiters
+        return self.batches.begin_flush(), waiters
 
-    def written(self, sealed: Sealed, offset: int, now: float) -> None:
+    def written(self, sealed: SealedBatch, offset: int, now: float) -> None:
         """write(2) returned for a batch."""
-        self.sealing.now = now
-        if sealed.batch.batch_no > self.sealing.reached_no:  # not one that is written again
+        self.batches.now = now
+        if sealed.batch.batch_no > self.batches.reached_no:  # not one that is written again
             self.agent_bytes += sealed.new_bytes
             self.carried_bytes += sealed.carried_bytes
-            self.sealing.carry_bytes -= sealed.carried_bytes
-        self.sealing.written(sealed, offset)
+            self.batches.carry_bytes -= sealed.carried_bytes
+        self.batches.written(sealed, offset)
         self.counters.wal_writes += 1
         self.counters.wal_write_bytes += len(sealed.batch)
         if sealed.parts:
-            self.commit.written(now)
+            self.schedule.written(now)
 
     def flushed(self, waiters: list[Waiter]) -> None:
         """All of a flush is written."""
         for waiter in waiters:
-            recorded_no = self.sealing.recorded_no
-            if waiter.level == "written" or recorded_no <= self.sealing.synced_no:
+            recorded_no = self.batches.recorded_no
+            if waiter.level == "written" or recorded_no <= self.batches.synced_no:
                 waiter.tell()
             else:
                 self._sync_waiters.append((recorded_no, waiter))
-                if recorded_no > self.sealing.syncing_no:
-                    self.commit.hurry_sync()
+                if recorded_no > self.batches.syncing_no:
+                    self.schedule.hurry_sync()
 
     def not_flushed(self, waiters: list[Waiter], oldest: float | None) -> None:
         """Something of a flush was left for want of room: it waits on, and whoever waits for it."""
         held = [one for one in waiters if any(each.has_waiting for each in one.streams())]
         self.flushed([one for one in waiters if one not in held])
         self._flush_waiters[:0] = held
-        self.commit.flush_returned(oldest)
+        self.schedule.flush_returned(oldest)
 
     def synced(self, batch_no: int) -> None:
         """fdatasync(2) returned for everything up to a batch."""
-        for stream in self.sealing.synced(batch_no):
+        for stream in self.batches.synced(batch_no):
             self._moved(stream)
         waiting = self._sync_waiters
         self._sync_waiters = [(no, waiter) for no, waiter in waiting if no > batch_no]
@@ -210,7 +210,7 @@ class Engine:
 
     def recount(self) -> None:
         """Batches stand elsewhere than they did: count the live bytes of segments anew."""
-        self.segments.recount([*self.registry.by_no.values(), *self.sealing.buried])
+        self.segments.recount([*self.registry.by_no.values(), *self.batches.buried])
 
     def acknowledge(self, connection: Connection) -> None:
         """Put what moved since the last Ack into the connection's outbox.
@@ -225,7 +225,7 @@ class Engine:
             for stream in connection.dirty
         ]
         connection.dirty.clear()
-        written_no, synced_no = self.sealing.written_no, self.sealing.synced_no
+        written_no, synced_no = self.batches.written_no, self.batches.synced_no
         most = limits.ACK_STREAMS_MAX
         acks = [
             encode(wire.Ack(self.log_uuid, written_no, synced_no, moved[at : at + most]))
@@ -242,14 +242,14 @@ class Engine:
         """
         assert not stream.gone
         stream.gone = True
-        self.sealing.dropped(stream.drop_waiting())
+        self.batches.dropped(stream.drop_waiting())
         self.registry.remove(stream)
         self.orphans.pop(stream.no, None)
-        kept = self.kept.of_stream(stream)
+        kept = self.partials.of_stream(stream)
         if kept is not None:
             self.unwanted[kept] = stream.no
-            facts = self.kept.facts(*kept)
-            self.kept.remove(*kept)
+            facts = self.partials.facts(*kept)
+            self.partials.remove(*kept)
             self.segments.buried(facts.wal_until if facts is not None else 0, now)
         tombstone = Tombstone(stream.no, stream.next_seq - 1, flag, stream)
         is_unwritten = stream.records == 0 and not stream.building and kept is None
@@ -260,20 +260,20 @@ class Engine:
             self._moved(stream)
             return
         self.registry.leaves(stream)
-        self.sealing.bury(tombstone)
-        self.rules.end_unseen(stream.no, stream.begin)
-        self.commit.offered(now)
+        self.batches.bury(tombstone)
+        self.handlers.end_unseen(stream.no, stream.begin)
+        self.schedule.offered(now)
 
-    def bury(self, kept: KeptFacts, now: float) -> None:
+    def bury(self, kept: IndexedPartial, now: float) -> None:
         """A partial is resolved whose records may still be in the WAL."""
-        self.sealing.bury(Tombstone(kept.stream_no, kept.last_seq, Flag.RESOLVED, None))
+        self.batches.bury(Tombstone(kept.stream_no, kept.last_seq, Flag.RESOLVED, None))
         self.segments.buried(kept.wal_until, now)
-        self.commit.offered(now)
+        self.schedule.offered(now)
 
     def carry(self, carry: Carry, now: float) -> None:
         """Old records, merged, to be written again."""
-        self.sealing.carry(carry)
-        self.commit.offered(now)
+        self.batches.carry(carry)
+        self.schedule.offered(now)
 
     def give_up(self, stream: Stream, at: int, count: int, was: tuple[int, ...]) -> None:
         """None of these records can be read any more: nothing holds their segment for them."""
@@ -291,14 +291,14 @@ class Engine:
         for stream in list(process.streams.values()):
             self.orphan(stream, reason)
         process.streams.clear()
-        self.ledgers.lose(process, reason)
+        self.session_logs.lose(process, reason)
 
     def orphan(self, stream: Stream, reason: str) -> None:
         """The stream's owner is gone: keep it."""
         self.registry.disown(stream, reason)
         self.orphans[stream.no] = stream
 
-    def keep(self, stream: Stream, session: str, name: str, facts: KeptFacts) -> None:
+    def keep(self, stream: Stream, session: str, name: str, facts: IndexedPartial) -> None:
         """A partial of the stream is on disk, durably: the WAL no longer needs its records."""
         assert not stream.gone
         assert not stream.has_waiting
@@ -310,7 +310,7 @@ class Engine:
         for place in stream.places():
             self.segments.died(place.batch_no, place.length, 0, None)
         stream.forget_places()
-        self.kept.add(stream.begin.uid, session, name, facts)
+        self.partials.add(stream.begin.uid, session, name, facts)
 
     # --- memory ---------------------------------------------------------------------------------
 
@@ -318,12 +318,12 @@ class Engine:
     def carry_budget(self) -> int:
         """Bytes that may be carried now: what agents wrote, less what was or will be carried."""
         granted = self.restored_bytes + self.agent_bytes
-        return granted - self.carried_bytes - self.sealing.carry_bytes
+        return granted - self.carried_bytes - self.batches.carry_bytes
 
     @property
     def is_full(self) -> bool:
         """The queue is above the mark where intake stops reading."""
-        return self.sealing.queue_bytes > limits.QUEUE_BYTES_MAX * limits.QUEUE_HIGH_SHARE
+        return self.batches.queue_bytes > limits.QUEUE_BYTES_MAX * limits.QUEUE_HIGH_SHARE
 
     @property
     def is_dropping(self) -> bool:
@@ -333,4 +333,4 @@ class Engine:
     @property
     def has_room(self) -> bool:
         """The queue is below the mark where intake goes on."""
-        return self.sealing.queue_bytes < limits.QUEUE_BYTES_MAX / 2
+        return self.batches.queue_bytes < limits.QUEUE_BYTES_MAX / 2

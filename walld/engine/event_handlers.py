@@ -38,9 +38,9 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from walld.engine.engine import Engine
-    from walld.engine.peer import Connection, Producer
+    from walld.engine.producer import Connection, Producer
 
-__all__ = ["KIND", "Rules", "begin_of", "buried_unwritten"]
+__all__ = ["KIND", "EventHandlers", "begin_of", "buried_unwritten"]
 
 KIND: dict[type, str] = {
     wire.Start: "start",
@@ -150,7 +150,7 @@ def buried_unwritten(
     return Tombstone(no, seq, flag | Flag.BEGIN, stream, body)
 
 
-class Rules:
+class EventHandlers:
     """Takes one decoded event at a time."""
 
     def __init__(self, engine: Engine) -> None:
@@ -180,7 +180,7 @@ class Rules:
         producer = connection.producer
         assert producer is not None
         stream = producer.streams.get(event.stream)
-        if stream is None and self._engine.removed.go_on(connection, event.stream, at_ms):
+        if stream is None and self._engine.resolved.go_on(connection, event.stream, at_ms):
             stream = producer.streams.get(event.stream)
         if stream is not None and isinstance(event, wire.Run) and event.seq < stream.next_seq:
             event = self._fresh_part(event, stream.next_seq)
@@ -220,7 +220,7 @@ class Rules:
         """On a full disk: an end does, and a move, or what follows would be told of the session
         before it; no number of those fills memory.
         """
-        has_some = self._engine.sealing.queue_bytes < limits.QUEUE_BYTES_MAX
+        has_some = self._engine.batches.queue_bytes < limits.QUEUE_BYTES_MAX
         return isinstance(event, _ENDS) or (isinstance(event, wire.Move) and has_some)
 
     def _drop(self, connection: Connection, stream: Stream, event: wire.Event) -> None:
@@ -350,7 +350,7 @@ class Rules:
         registry = self._engine.registry
         if self._engine.is_unread and epoch_of(no) < epoch_of(registry.last_no):
             registry.last_no += 1
-            self._engine.sealing.bury(buried_unwritten(registry.last_no, 0, Flag.RELEASED, begin))
+            self._engine.batches.bury(buried_unwritten(registry.last_no, 0, Flag.RELEASED, begin))
 
     # --- events with an effect --------------------------------------------------------------------
 
@@ -396,6 +396,6 @@ class Rules:
         stream.next_seq = event.seq + 1
         if stream.begin.turn_id is not None:
             # Its messages go to the session first.
-            self._engine.settling.streams[stream.no] = stream
+            self._engine.turn_commit.streams[stream.no] = stream
             return
         self._engine.release(stream, Flag.RELEASED, self._engine.since)

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from walld.engine.stream import Stream
 
-__all__ = ["GroupCommit", "Waiter"]
+__all__ = ["FlushSchedule", "Waiter"]
 
 
 class Waiter(NamedTuple):
@@ -37,7 +37,7 @@ class Waiter(NamedTuple):
     streams: Callable[[], Iterable[Stream]]
 
 
-class GroupCommit:
+class FlushSchedule:
     """Deadlines of the next flush and the next sync."""
 
     def __init__(self, bound_ms: int, linger_ms: int | None) -> None:

@@ -28,10 +28,10 @@ from walld.wal.records import Text, Thought
 
 if TYPE_CHECKING:
     from walld.engine.engine import Engine
-    from walld.engine.peer import Connection
+    from walld.engine.producer import Connection
     from walld.engine.stream import Stream
 
-__all__ = ["Feed"]
+__all__ = ["FrameDecoder"]
 
 _length = struct.Struct(">I").unpack_from
 _TEXT_KIND: dict[type, int] = {wire.Token: Text.kind, wire.Reasoning: Thought.kind}
@@ -39,7 +39,7 @@ _KIND_NAME = {Text.kind: "token", Thought.kind: "reasoning"}
 _NOTHING: list[bytes] = []
 
 
-class Feed:
+class FrameDecoder:
     """Takes what connections say."""
 
     def __init__(self, engine: Engine) -> None:
@@ -166,7 +166,7 @@ class Feed:
             # A frame may be a little longer than a text may: the slow way refuses the one that is.
             for at, text in enumerate(texts):
                 event = kind(stream.begin.number, first_seq + at, text)
-                self._engine.rules.offer(connection, event, at_ms)
+                self._engine.handlers.offer(connection, event, at_ms)
             return
         if stream.connection is not connection:
             self._engine.produces(connection, stream)
@@ -180,7 +180,7 @@ class Feed:
             at_ms,
         )
         if stream.queued:  # and so the flush it waits for is known
-            self._engine.sealing.queue_bytes += grown
+            self._engine.batches.queue_bytes += grown
         else:
             self._engine.queued(stream, grown)
 
@@ -211,20 +211,20 @@ class Feed:
         engine.counters.received[_KIND_NAME[run.kind]] += count
         grown = stream.take_run(run.kind, run.seq, count, lengths, run.text, at_ms)
         if stream.queued:
-            engine.sealing.queue_bytes += grown
+            engine.batches.queue_bytes += grown
         else:
             engine.queued(stream, grown)
         return True
 
     def _other(self, connection: Connection, message: wire.FromAgent, at_ms: int) -> None:
         if isinstance(message, wire.Resume):
-            self._engine.returning.take_up(connection, message, at_ms)
+            self._engine.resume.take_up(connection, message, at_ms)
         elif isinstance(message, wire.Drain):
             self._engine.drain(connection, message)
         elif isinstance(message, wire.Hello):
             raise ProtocolError("not_hello", "Hello came twice", "Hello", "an event")
         else:
-            self._engine.rules.offer(connection, message, at_ms)
+            self._engine.handlers.offer(connection, message, at_ms)
 
     def _illegal(self, connection: Connection, body: bytes, error: Exception) -> None:
         """A frame whose body is no message: refuse that event, or close (`protocol_errors.py`
@@ -235,7 +235,7 @@ class Feed:
             raise _broken(answer) from None
         self._engine.counters.protocol_errors[answer.code] += 1
         self._engine.counters.discarded["refused"] += 1
-        self._engine.rules.passes(connection, answer.stream, answer.seq)
+        self._engine.handlers.passes(connection, answer.stream, answer.seq)
         connection.post(encode(answer))
 
     @staticmethod

@@ -13,10 +13,10 @@ from walld import limits
 if TYPE_CHECKING:
     from walld.engine.counters import Counters
 
-__all__ = ["Attested"]
+__all__ = ["LostAcked"]
 
 
-class Attested:
+class LostAcked:
     """Of one engine."""
 
     def __init__(self, counters: Counters) -> None:

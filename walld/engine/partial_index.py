@@ -17,19 +17,20 @@ from walld.replies.fold import worst_word
 if TYPE_CHECKING:
     from walld_client.wire import messages as wire
 
-    from walld.engine.peer import Connection
+    from walld.engine.producer import Connection
     from walld.engine.stream import Stream
-    from walld.partials.names import Whose
+    from walld.partials.names import PartialOwner
 
-__all__ = ["Kept", "KeptFacts"]
+__all__ = ["IndexedPartial", "PartialIndex"]
 
 
-class KeptFacts(NamedTuple):
+class IndexedPartial(NamedTuple):
     """What is known of a partial without its body.
 
     wal_until: last batch with a record of it. begun_at_ms: of its Begin. has_ended: it holds a
-    terminal event; None where only the file's header was read. feared: how many seqs up to last_seq
-    the reply is feared to have had, and the partial has not: its owner may still have them.
+    terminal event; None where only the file's header was read. possibly_missing: how many
+    seqs up to last_seq the reply may have had, and the partial has not: its owner may still have
+    them.
     gap_word: what its missing seqs are put down to. whose: who may go on with it; None where the
     file does not tell.
     """
@@ -39,21 +40,21 @@ class KeptFacts(NamedTuple):
     wal_until: int
     begun_at_ms: int
     has_ended: bool | None = None
-    feared: int = 0
+    possibly_missing: int = 0
     gap_word: str = "dropped"
-    whose: Whose | None = None
+    whose: PartialOwner | None = None
 
     @property
     def held_seq(self) -> int:
         """The last that stands in it."""
-        return self.last_seq - self.feared
+        return self.last_seq - self.possibly_missing
 
 
-class Kept:
+class PartialIndex:
     """Partials on disk."""
 
     def __init__(self) -> None:
-        self._sessions: dict[tuple[int, str], dict[str, KeptFacts | None]] = {}
+        self._sessions: dict[tuple[int, str], dict[str, IndexedPartial | None]] = {}
         self._streams: dict[tuple[int, str], list[str]] = {}
         """Session names by stream name: more than one where a start could not read one of them."""
         self.by_no: dict[int, tuple[int, str, str]] = {}
@@ -71,7 +72,7 @@ class Kept:
         """(uid, session name, stream name) of one."""
         return names[2] in self._sessions.get(names[:2], ())
 
-    def add(self, uid: int, session: str, stream: str, facts: KeptFacts | None) -> None:
+    def add(self, uid: int, session: str, stream: str, facts: IndexedPartial | None) -> None:
         """A partial by its names in the tree."""
         self._sessions.setdefault((uid, session), {})[stream] = facts
         sessions = self._streams.setdefault((uid, stream), [])
@@ -137,14 +138,14 @@ class Kept:
                 return uid, *where
         return None
 
-    def facts(self, uid: int, session: str, stream: str) -> KeptFacts | None:
+    def facts(self, uid: int, session: str, stream: str) -> IndexedPartial | None:
         """What is known of one; None until it was read, or where it is gone."""
         return self._sessions.get((uid, session), {}).get(stream)
 
-    def own(self, connection: Connection, start: wire.Start) -> KeptFacts | None:
+    def own(self, connection: Connection, start: wire.Start) -> IndexedPartial | None:
         """Of the reply that this producer has under that number, and no other's of its name."""
         assert connection.producer is not None
-        key, found = (connection.producer.id, start.stream), list[KeptFacts]()
+        key, found = (connection.producer.id, start.stream), list[IndexedPartial]()
         for where in self.places(connection.uid, start.stream_id):
             facts = self.facts(connection.uid, *where)
             if facts is not None and facts.whose is not None and facts.whose[:2] == key:

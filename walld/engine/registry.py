@@ -13,16 +13,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from walld import limits
-from walld.engine.peer import Producer
+from walld.engine.producer import Producer
 
 if TYPE_CHECKING:
-    from walld.engine.peer import Process
+    from walld.engine.producer import Process
     from walld.engine.stream import Stream
 
-__all__ = ["Live", "Registry"]
+__all__ = ["LiveReplies", "Registry"]
 
 
-class Live:
+class LiveReplies:
     """The live replies of one user. bytes: of memory that they take for as long as they are."""
 
     __slots__ = ("bytes", "count")
@@ -47,7 +47,7 @@ class Registry:
         self.by_key: dict[tuple[int, str], Stream] = {}
         self.by_session: dict[tuple[int, str], dict[int, Stream]] = {}
         self.producers: dict[tuple[int, bytes], Producer] = {}
-        self.live: dict[int, Live] = {}
+        self.live: dict[int, LiveReplies] = {}
         """By uid: what its replies in these tables take."""
         self.lost: set[int] = set()
         """Numbers of those whose owner is gone: who asks how many there are looks at no stream."""
@@ -79,7 +79,7 @@ class Registry:
         self.last_no = max(self.last_no, stream.no)
         self.by_no[stream.no] = stream
         self.by_key[stream.key] = stream
-        self.live.setdefault(stream.begin.uid, Live()).add(stream, 1)
+        self.live.setdefault(stream.begin.uid, LiveReplies()).add(stream, 1)
         self.by_session.setdefault((stream.begin.uid, stream.session_id), {})[stream.no] = stream
         producer = self.producer(stream.begin.uid, stream.begin.producer)
         producer.streams[stream.begin.number] = stream

@@ -18,11 +18,11 @@ from walld.wal.layout import Flag
 
 if TYPE_CHECKING:
     from walld.engine.engine import Engine
-    from walld.engine.peer import Connection
+    from walld.engine.producer import Connection
     from walld.engine.stream import Stream
     from walld.wal import records
 
-__all__ = ["Removed"]
+__all__ = ["ResolvedStreams"]
 
 _BYTES_MAX = 1024 * 1024
 """Of a user: what is known of his, with their ids and `meta`. The oldest are forgotten."""
@@ -68,7 +68,7 @@ class _OfUser:
         return found
 
 
-class Removed:
+class ResolvedStreams:
     """Those of one daemon, since its start."""
 
     def __init__(self, engine: Engine) -> None:
@@ -90,7 +90,7 @@ class Removed:
 
     def let_go(self, stream: Stream, now: float) -> None:
         """Of a reply in the log: it is resolved, or its session deleted."""
-        if stream.no not in self._engine.settling.streams:  # its owner has released that
+        if stream.no not in self._engine.turn_commit.streams:  # its owner has released that
             ended = True if stream.terminal else None if stream.may_release else False
             last_seq, passed_seq = stream.next_seq - 1, stream.passed_seq
             self.add(stream.begin, stream.session_id, last_seq, ended, passed_seq)
@@ -136,13 +136,13 @@ class Removed:
         known = None if user is None else user.pop((producer.id, number))
         if known is None:
             return False
-        self._engine.rules.resume(connection, known.start, at_ms)
+        self._engine.handlers.resume(connection, known.start, at_ms)
         stream = producer.streams.get(number)
         if stream is not None:
             if known.moved_to is not None:  # its turn is where it began
                 stream.next_seq = known.last_seq
                 move = wire.Move(number, known.last_seq, known.moved_to)
-                self._engine.rules.offer(connection, move, at_ms)
+                self._engine.handlers.offer(connection, move, at_ms)
             stream.next_seq = known.last_seq + 1
             stream.written_seq = stream.synced_seq = stream.anew_seq = known.last_seq
             stream.passed_seq = known.passed_seq

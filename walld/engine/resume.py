@@ -19,14 +19,14 @@ from walld.wal.layout import Flag
 
 if TYPE_CHECKING:
     from walld.engine.engine import Engine
-    from walld.engine.partial_index import KeptFacts
-    from walld.engine.peer import Connection, Producer
+    from walld.engine.partial_index import IndexedPartial
+    from walld.engine.producer import Connection, Producer
     from walld.engine.stream import Stream
 
-__all__ = ["Returning"]
+__all__ = ["ResumeHandler"]
 
 
-class Returning:
+class ResumeHandler:
     """Of one engine."""
 
     def __init__(self, engine: Engine) -> None:
@@ -36,7 +36,7 @@ class Returning:
         """One stream. What is said is counted with as it stands, so it is looked at first."""
         problem = resume_problem(resume)
         if problem is not None:
-            self._engine.rules.refuse_start(connection, resume.start, problem)
+            self._engine.handlers.refuse_start(connection, resume.start, problem)
             return
         start, producer = resume.start, connection.producer
         assert producer is not None
@@ -54,7 +54,7 @@ class Returning:
             producer.number_max = max(producer.number_max, start.stream)
             if resume.released and start.turn_id is None:
                 begin = begin_of(connection, start, start.at_ms or at_ms)
-                self._engine.rules.end_unseen(0, begin)
+                self._engine.handlers.end_unseen(0, begin)
             self._tell_done(connection, resume)
         else:
             self._begins_anew(connection, resume, at_ms)
@@ -68,13 +68,13 @@ class Returning:
         is_leaving = self._engine.registry.is_leaving(producer, resume.start.stream)
         return resume.released and (not is_whole or is_leaving)
 
-    def _kept(self, connection: Connection, resume: wire.Resume) -> KeptFacts | None:
+    def _kept(self, connection: Connection, resume: wire.Resume) -> IndexedPartial | None:
         """Its partial: its owner was taken for gone."""
         if resume.next_seq <= 0:
             return None
         if (connection.uid, resume.start.stream_id) in self._engine.registry.by_key:
             return None
-        return self._engine.kept.own(connection, resume.start)
+        return self._engine.partials.own(connection, resume.start)
 
     def _lost(self, connection: Connection, resume: wire.Resume, first_seq: int) -> None:
         """What it was told is synced, from there on, is lost, and said so; of what it has let go of
@@ -88,8 +88,8 @@ class Returning:
         assert connection.producer is not None
         uid, start = connection.uid, resume.start
         whose = uid, connection.producer.id, start.stream
-        first_seq = max(first_seq, self._engine.removed.before.get(whose, -1) + 1)
-        self._engine.attested.count(uid, start.stream_id, first_seq, resume.synced)
+        first_seq = max(first_seq, self._engine.resolved.before.get(whose, -1) + 1)
+        self._engine.lost_acked.count(uid, start.stream_id, first_seq, resume.synced)
 
     def _goes_on(self, connection: Connection, resume: wire.Resume, stream: Stream) -> None:
         engine, stream_id = self._engine, resume.start.stream_id
@@ -99,7 +99,7 @@ class Returning:
         engine.orphans.pop(stream.no, None)
         for first_seq, last_seq in engine.damaged_seqs.pop(stream.no, ()):
             last_seq = min(last_seq, stream.next_seq - 1, resume.synced)
-            engine.attested.count(connection.uid, stream_id, first_seq, last_seq)
+            engine.lost_acked.count(connection.uid, stream_id, first_seq, last_seq)
         self._missed(connection, resume, stream.next_seq)
         connection.dirty.add(stream)
         self._say_dropped(connection, stream)
@@ -113,9 +113,11 @@ class Returning:
         seq, stream.dropped_seq = stream.dropped_seq, -1
         if 0 <= seq < stream.next_seq:
             stream.dropped_seq = seq
-            self._engine.rules.tell_dropped(connection, stream, seq, "event")
+            self._engine.handlers.tell_dropped(connection, stream, seq, "event")
 
-    def _goes_on_behind(self, connection: Connection, resume: wire.Resume, kept: KeptFacts) -> None:
+    def _goes_on_behind(
+        self, connection: Connection, resume: wire.Resume, kept: IndexedPartial
+    ) -> None:
         """Under its number, so that the partial and the new records are one reply."""
         self._lost(connection, resume, kept.held_seq + 1)
         stream = self._revive(connection, resume.start, kept)
@@ -131,8 +133,8 @@ class Returning:
             self._engine.release(stream, Flag.RELEASED, self._engine.since)
             self._tell_done(connection, resume)
 
-    def _revive(self, connection: Connection, start: wire.Start, kept: KeptFacts) -> Stream:
-        stream = self._engine.rules.begin(connection, start, kept.begun_at_ms, kept.stream_no)
+    def _revive(self, connection: Connection, start: wire.Start, kept: IndexedPartial) -> Stream:
+        stream = self._engine.handlers.begin(connection, start, kept.begun_at_ms, kept.stream_no)
         stream.next_seq = kept.held_seq + 1
         stream.written_seq = stream.synced_seq = kept.held_seq
         stream.terminal = bool(kept.has_ended)
@@ -146,13 +148,13 @@ class Returning:
         """At once, whatever its number: one that waited would be done with once a higher began."""
         start, producer = resume.start, connection.producer
         assert producer is not None
-        if self._engine.removed.go_on(connection, start.stream, at_ms):
+        if self._engine.resolved.go_on(connection, start.stream, at_ms):
             begun = producer.streams.get(start.stream)
             if begun is not None:
                 begun.may_release |= resume.synced >= begun.next_seq
             return
         self._lost(connection, resume, 0)
-        self._engine.rules.resume(connection, start, at_ms, is_anew=True)
+        self._engine.handlers.resume(connection, start, at_ms, is_anew=True)
         begun = producer.streams.get(start.stream)
         if begun is not None:
             begun.is_anew = self._engine.is_unread
@@ -167,7 +169,7 @@ class Returning:
         last_seq = max(resume.held_from - 1, resume.synced)
         if resume.moved_to is not None and last_seq > 0:  # else all Moves come, each in its place
             move = wire.Move(resume.start.stream, last_seq, resume.moved_to)
-            self._engine.rules.offer(connection, move, at_ms)
+            self._engine.handlers.offer(connection, move, at_ms)
 
     def _tell_done(self, connection: Connection, resume: wire.Resume) -> None:
         """A stream that is not here any more is acknowledged whole.
@@ -178,7 +180,7 @@ class Returning:
         self._engine.when("synced", partial(self._done, connection, resume), self._engine.since)
 
     def _done(self, connection: Connection, resume: wire.Resume) -> None:
-        last_seq, sealing = resume.next_seq - 1, self._engine.sealing
+        last_seq, batches = resume.next_seq - 1, self._engine.batches
         moved = [(resume.start.stream, last_seq, last_seq)]
-        ack = wire.Ack(self._engine.log_uuid, sealing.written_no, sealing.synced_no, moved)
+        ack = wire.Ack(self._engine.log_uuid, batches.written_no, batches.synced_no, moved)
         connection.post(encode(ack))

@@ -37,10 +37,10 @@ from walld.wal.layout import Flag
 
 if TYPE_CHECKING:
     from walld.engine.engine import Engine
-    from walld.engine.peer import Process
+    from walld.engine.producer import Process
     from walld.sessions.state.events import Event
 
-__all__ = ["LINE_KIND", "Ledger", "Ledgers", "LostTurn"]
+__all__ = ["LINE_KIND", "LostTurn", "SessionLog", "SessionLogs"]
 
 LINE_KIND = "line"
 _NOBODY = records.Owner("", 0, 0, 0)
@@ -59,18 +59,18 @@ class LostTurn(NamedTuple):
     reason: str
 
 
-class Ledger:
+class SessionLog:
     """One open session."""
 
     __slots__ = (
         "chain",
         "closing",
-        "fear",
         "is_failing",
         "leaps",
         "made_seq",
         "pending",
         "pending_bytes",
+        "possible_leap",
         "session_id",
         "since",
         "snapped_seq",
@@ -98,7 +98,7 @@ class Ledger:
         self.closing: list[Stream] = []
         """Streams that a checkpoint is at: they go once it is durable."""
         self.touched = 0.0
-        self.fear: Leap | None = None
+        self.possible_leap: Leap | None = None
         """Seqs that may have been given: what cannot be read of the log may hold its lines."""
         self.leaps: list[Leap] = []
         """Over seqs that are not known; to be noted beside the file, before the lines behind."""
@@ -110,14 +110,14 @@ class Ledger:
     @property
     def last_seq(self) -> int:
         """The highest that was given, or may have been."""
-        feared_seq = 0 if self.fear is None else self.fear.last_seq
-        return max(feared_seq, 0 if self.state is None else self.state.last_seq)
+        possible_last_seq = 0 if self.possible_leap is None else self.possible_leap.last_seq
+        return max(possible_last_seq, 0 if self.state is None else self.state.last_seq)
 
     @property
     def is_begun(self) -> bool:
         """Something was ever given in it, as far as is known."""
-        if self.fear is not None:
-            return self.fear.first_seq > 1
+        if self.possible_leap is not None:
+            return self.possible_leap.first_seq > 1
         return self.state is not None and self.state.last_seq > 0
 
     @property
@@ -140,12 +140,12 @@ class Ledger:
         return chain_of(header_line(uid, session_id))
 
 
-class Ledgers:
+class SessionLogs:
     """All open sessions of one engine."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
-        self.open: dict[tuple[int, str], Ledger] = {}
+        self.open: dict[tuple[int, str], SessionLog] = {}
         self.pending_bytes = 0
         self.lost_turns: dict[LostTurn, None] = {}
         """Turns to be interrupted, in the order they were lost."""
@@ -156,7 +156,7 @@ class Ledgers:
 
     def append(
         self,
-        ledger: Ledger,
+        ledger: SessionLog,
         entries: list[wire.NewEntry],
         expected_seq: int | None,
         process: Process | None,
@@ -180,8 +180,8 @@ class Ledgers:
             raise Refusal("stale", text, expected_seq, ledger.last_seq)
         if process is not None:
             self._check_room(ledger, entries)
-        if ledger.fear is not None:
-            state.lose(ledger.fear.last_seq)
+        if ledger.possible_leap is not None:
+            state.lose(ledger.possible_leap.last_seq)
         owner = None if unowned or process is None else process.owner
         chain, undos = ledger.chain, []
         placed: list[wire.Placed] = []
@@ -215,23 +215,23 @@ class Ledgers:
                     self._advance(ledger, turn_id, kind, process)
         return placed
 
-    def is_open(self, ledger: Ledger) -> bool:
+    def is_open(self, ledger: SessionLog) -> bool:
         """It is the session still: to be asked behind whatever was awaited since it was opened."""
         return self.open.get((ledger.uid, ledger.session_id)) is ledger
 
-    def leap(self, ledger: Ledger, last_seq: int) -> None:
+    def leap(self, ledger: SessionLog, last_seq: int) -> None:
         """Up to there its lines are lost: the next one stands behind them, in a stream of its own.
 
         Its meta says so: no later start may take the hole before it for a torn place (H3).
         """
         assert ledger.state is not None
-        unread = [] if ledger.fear is None else ledger.fear.unread
-        ledger.fear = Leap(ledger.state.last_seq + 1, last_seq, unread)
+        unread = [] if ledger.possible_leap is None else ledger.possible_leap.unread
+        ledger.possible_leap = Leap(ledger.state.last_seq + 1, last_seq, unread)
         if ledger.stream is not None:
             ledger.closing.append(ledger.stream)
             ledger.stream = None
 
-    def _check_room(self, ledger: Ledger, entries: list[wire.NewEntry]) -> None:
+    def _check_room(self, ledger: SessionLog, entries: list[wire.NewEntry]) -> None:
         """Memory is bounded (P10); a full disk takes what ends something alone (P7)."""
         size = sum([len(entry.payload) for entry in entries])
         if ledger.is_failing:
@@ -244,19 +244,19 @@ class Ledgers:
         if self.pending_bytes + size > limits.LEDGER_BYTES_MAX:
             text = "lines that wait for their session's file fill the memory for them; try again"
             raise Refusal("ledger_full", text, self.pending_bytes + size, limits.LEDGER_BYTES_MAX)
-        self._engine.sealing.check_open()
+        self._engine.batches.check_open()
         if self._engine.disk_full and not all(one.type in _FROM_RESERVE for one in entries):
             text = "the disk is full: only turns and replies are begun and ended"
             raise Refusal("disk_full", text, "", "")
 
-    def _take(self, ledger: Ledger, lines: list[Pending], at_ms: int, now: float) -> None:
+    def _take(self, ledger: SessionLog, lines: list[Pending], at_ms: int, now: float) -> None:
         """Queue lines for the WAL."""
         stream = ledger.stream
         if stream is None:
-            base, fear, meta = lines[0].seq - 1, ledger.fear, None
-            if fear is not None and fear.last_seq == base:
-                ledger.fear, meta = None, LEAPT
-                ledger.leaps.append(fear)
+            base, possible_leap, meta = lines[0].seq - 1, ledger.possible_leap, None
+            if possible_leap is not None and possible_leap.last_seq == base:
+                ledger.possible_leap, meta = None, LEAPT
+                ledger.leaps.append(possible_leap)
             stream = ledger.stream = self._begin(ledger, base, meta, at_ms, now)
         if ledger.since is None:
             ledger.since = now
@@ -273,7 +273,7 @@ class Ledgers:
             self._engine.queued(stream, stream.take_item(own_seq, 0, item), now)
 
     def _begin(
-        self, ledger: Ledger, base: int, meta: bytes | None, at_ms: int, now: float
+        self, ledger: SessionLog, base: int, meta: bytes | None, at_ms: int, now: float
     ) -> Stream:
         begin = records.Begin(
             ledger.uid, b"", base, "", ledger.session_id, None, None, meta, at_ms, _NOBODY
@@ -288,7 +288,7 @@ class Ledgers:
 
     # --- checkpoints ----------------------------------------------------------------------------
 
-    def begin_checkpoint(self, ledger: Ledger) -> list[Pending]:
+    def begin_checkpoint(self, ledger: SessionLog) -> list[Pending]:
         """What is to go to the session's file now; lines from here on begin another stream."""
         if ledger.stream is not None:
             ledger.closing.append(ledger.stream)
@@ -297,7 +297,7 @@ class Ledgers:
         return list(ledger.pending)
 
     def checkpointed(
-        self, ledger: Ledger, last_seq: int, streams: list[Stream], now: float
+        self, ledger: SessionLog, last_seq: int, streams: list[Stream], now: float
     ) -> None:
         """Lines up to `last_seq` are in the file, durably: the log may let go of these streams.
 
@@ -315,13 +315,13 @@ class Ledgers:
 
     def restored(
         self, key: tuple[int, str], streams: list[Stream], lines: list[Pending], now: float
-    ) -> Ledger:
+    ) -> SessionLog:
         """The ledger of lines that a start found, in place of one that nobody has folded: whoever
         asks for it does.
         """
         if (earlier := self.open.get(key)) is not None:
             self.pending_bytes -= earlier.pending_bytes
-        ledger = self.open[key] = Ledger(*key, SessionState(), b"")
+        ledger = self.open[key] = SessionLog(*key, SessionState(), b"")
         ledger.state = None
         ledger.closing, ledger.pending = streams, lines
         ledger.pending_bytes = sum(len(one.line) for one in lines)
@@ -329,7 +329,7 @@ class Ledgers:
         ledger.since = now if lines else None
         return ledger
 
-    def forget(self, ledger: Ledger, now: float) -> None:
+    def forget(self, ledger: SessionLog, now: float) -> None:
         """The session is deleted: nothing of it is written any more."""
         self.open.pop((ledger.uid, ledger.session_id), None)
         self.begin_checkpoint(ledger)
@@ -340,7 +340,9 @@ class Ledgers:
 
     # --- whose turns ----------------------------------------------------------------------------
 
-    def _advance(self, ledger: Ledger, turn_id: str, kind: str, process: Process | None) -> None:
+    def _advance(
+        self, ledger: SessionLog, turn_id: str, kind: str, process: Process | None
+    ) -> None:
         key = (ledger.uid, ledger.session_id, turn_id)
         self._disown(key)
         if process is not None and kind not in _TURN_ENDS:

@@ -25,7 +25,7 @@ from walld.wal.index import OFFSET_BITS
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from walld.engine.peer import Connection, Process
+    from walld.engine.producer import Connection, Process
 
 __all__ = ["Place", "Stream", "Waiting", "varint_lengths"]
 
@@ -89,7 +89,6 @@ class Stream:
         "damaged",
         "dropped",
         "dropped_seq",
-        "feared_seq",
         "fresh",
         "fresh_kind",
         "gone",
@@ -102,6 +101,7 @@ class Stream:
         "no",
         "owner",
         "passed_seq",
+        "possible_last_seq",
         "queued",
         "restored_seq",
         "sizes",
@@ -151,7 +151,7 @@ class Stream:
         """It begins behind all batches that a start has called torn: no gap of it is."""
         self.damaged = False
         """Some record of it did not verify and is left out: its gaps are put down to that."""
-        self.feared_seq = -1
+        self.possible_last_seq = -1
         """It must be feared to have got there: damage behind its last record may have held more of
         it, or its producer was told that more is synced."""
         self.building: tuple[bytes, ...] = ()
@@ -181,7 +181,7 @@ class Stream:
     @property
     def known_seq(self) -> int:
         """The highest seq it is known, or must be feared, to have had."""
-        return max(self.next_seq - 1, self.feared_seq)
+        return max(self.next_seq - 1, self.possible_last_seq)
 
     @property
     def session_id(self) -> str:
@@ -202,7 +202,7 @@ class Stream:
         """Its producer, who was told that all up to there is synced, is back: whatever of that is
         behind its last event is lost, a gap, and nothing else is to be feared.
         """
-        self.feared_seq = synced
+        self.possible_last_seq = synced
         self.damaged |= synced >= self.next_seq
         self.may_release |= synced >= self.next_seq
 

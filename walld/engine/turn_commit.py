@@ -23,14 +23,14 @@ if TYPE_CHECKING:
     from walld_client.wire import messages as wire
 
     from walld.engine.engine import Engine
-    from walld.engine.peer import Connection
-    from walld.engine.session_log import Ledger
+    from walld.engine.producer import Connection
+    from walld.engine.session_log import SessionLog
     from walld.engine.stream import Stream
 
-__all__ = ["Settling"]
+__all__ = ["TurnCommit"]
 
 
-class Settling:
+class TurnCommit:
     """The released replies of turns of one engine."""
 
     def __init__(self, engine: Engine) -> None:
@@ -56,18 +56,23 @@ class Settling:
     def hold(self, numbers: set[int], ask: Callable[[], None]) -> None:
         """Ask once all of them are settled; what they said is to be written now."""
         self._drains.append((numbers, ask))
-        self._engine.commit.offered(self._engine.since)
-        self._engine.commit.hurry_flush()
+        self._engine.schedule.offered(self._engine.since)
+        self._engine.schedule.hurry_flush()
 
     def move(
-        self, stream: Stream, ledger: Ledger, messages: list[wire.NewEntry], at_ms: int, now: float
+        self,
+        stream: Stream,
+        ledger: SessionLog,
+        messages: list[wire.NewEntry],
+        at_ms: int,
+        now: float,
     ) -> bool:
         """Its messages go to the ledger and it goes with them. False: once they are synced, `go`.
 
         Refusal: nothing was done.
         """
         was_synced = ledger.is_synced
-        placed = self._engine.ledgers.append(ledger, messages, None, None, at_ms, now)
+        placed = self._engine.session_logs.append(ledger, messages, None, None, at_ms, now)
         lines = ledger.stream if any(one.is_new for one in placed) else None
         # All that waits there are these lines: what was before them is synced.
         if was_synced and (lines is None or lines.waiting_bytes <= limits.BATCH_BYTES_CUT // 2):
@@ -88,19 +93,19 @@ class Settling:
         stream.gone = True
         engine.registry.remove(stream)
         engine.orphans.pop(stream.no, None)
-        kept = engine.kept.of_stream(stream)
+        kept = engine.partials.of_stream(stream)
         if kept is not None:
             engine.unwanted[kept] = stream.no
-            engine.kept.remove(*kept)
+            engine.partials.remove(*kept)
         engine.registry.leaves(stream)
         tombstone = Tombstone(stream.no, stream.next_seq - 1, Flag.RELEASED, stream)
         if together is None:
-            engine.sealing.bury(tombstone)
-            engine.commit.hurry_flush()
+            engine.batches.bury(tombstone)
+            engine.schedule.hurry_flush()
         else:
-            engine.sealing.bury_with(tombstone, together)
-        engine.rules.end_unseen(stream.no, stream.begin)
-        engine.commit.offered(now)
+            engine.batches.bury_with(tombstone, together)
+        engine.handlers.end_unseen(stream.no, stream.begin)
+        engine.schedule.offered(now)
         self.settled(stream)
 
     def settled(self, stream: Stream) -> None:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 from walld.errors import FormatError, LedgerGap, NewerVersion
 from walld.ledger.files import KEPT_BYTES_MAX
 from walld.ledger.line import as_known, chain_of, chain_text, line_chain, line_seq, read_header
-from walld.ledger.line_scan import Found, find_line, fits, lines_between
+from walld.ledger.line_scan import FoundLine, find_line, fits, lines_between
 from walld.ledger.out_of_order_lines import in_order
 from walld.ledger.scan import End, end_of, read_lines
 from walld.limits import LEDGER_LINE_BYTES_MAX
@@ -26,12 +26,19 @@ if TYPE_CHECKING:
     from walld.disk.base import File
     from walld.ledger.line import Header
 
-__all__ = ["Place", "check_follows", "find_end", "find_place", "first_header", "whole_header"]
+__all__ = [
+    "AppendPosition",
+    "check_follows",
+    "find_end",
+    "find_place",
+    "first_header",
+    "whole_header",
+]
 
 _HEADER_BYTES_MAX: Final = 16 * 1024
 
 
-class Place(NamedTuple):
+class AppendPosition(NamedTuple):
     """The bytes [start, end) of a file of `size` bytes give way to `content`.
 
     is_lost: content does not bring all of them back; they are to be kept before they go.
@@ -54,7 +61,7 @@ class Place(NamedTuple):
 
 def find_place(
     file: File, header: bytes, first_seq: int, lines: list[bytes], *, allow_gap: bool
-) -> Place:
+) -> AppendPosition:
     """Where `lines`, the first of seq first_seq, go.
 
     LedgerGap where they do not follow what is there, FormatError where a line of the same seq is
@@ -66,10 +73,10 @@ def find_place(
     found_end = end_of(file, size, used_header)
     if found_header is None and found_end is None:
         if not allow_gap:
-            check_follows(file.path, Found(0, 0, header), first_seq, lines[0])
+            check_follows(file.path, FoundLine(0, 0, header), first_seq, lines[0])
         content = header + b"".join(lines)
-        return Place(0, size, size, content, _is_lost(file, 0, size, content))
-    last = found_end or End(Found(0, 0, used_header), len(used_header))
+        return AppendPosition(0, size, size, content, _is_lost(file, 0, size, content))
+    last = found_end or End(FoundLine(0, 0, used_header), len(used_header))
     if last.line.seq < first_seq and not allow_gap:
         check_follows(file.path, last.line, first_seq, lines[0])
     if last.line.seq < first_seq and not _stands_for_another(last.line, first_seq, lines[0]):
@@ -83,7 +90,7 @@ def find_place(
             between = pairwise([*hiding, (start, start)])
             others = [file.read_at(until - at, at) for (_, at), (until, _) in between]
             content = b"".join([*others, *lines])
-            return Place(hiding[0][0], end, size, content, is_lost=True, has_others=True)
+            return AppendPosition(hiding[0][0], end, size, content, is_lost=True, has_others=True)
     content = b"".join(lines)
     there = file.read_at(min(len(content), size - start), start)
     if not content.startswith(there):
@@ -91,9 +98,9 @@ def find_place(
         there = file.read_at(min(len(content), size - start), start)
     end = start + len(there)
     if content.startswith(there) and (end == size or _goes_on(file, end, size, lines[-1])):
-        return Place(start, end, size, content, is_lost=False)
+        return AppendPosition(start, end, size, content, is_lost=False)
     end = _compare(file, used_header, start, size, first_seq, lines)
-    return Place(start, end, size, content, _is_lost(file, start, end, content))
+    return AppendPosition(start, end, size, content, _is_lost(file, start, end, content))
 
 
 def _is_lost(file: File, start: int, end: int, content: bytes) -> bool:
@@ -123,7 +130,7 @@ def find_end(file: File, size: int, header: bytes, known_seq: int = 0) -> End:
     Where that is before known_seq, all of it is read: a long block in a wrong place misleads.
     """
     there = whole_header(file, header)
-    none = Found(0 if there else -len(header), 0, there or header)
+    none = FoundLine(0 if there else -len(header), 0, there or header)
     end = end_of(file, size, none.line) or End(none, none.end)
     if end.line.seq < known_seq:
         reading = read_lines(file, size, none.line, is_headed=there is not None)
@@ -156,13 +163,13 @@ def _first_line(file: File, most: int, offset: int) -> bytes:
     return text[: text.find(b"\n") + 1]
 
 
-def _stands_for_another(last: Found, first_seq: int, line: bytes) -> bool:
+def _stands_for_another(last: FoundLine, first_seq: int, line: bytes) -> bool:
     """Of the seq before, and no line that this one was made for: that may be there as well."""
     return last.seq == first_seq - 1 > 0 and line_chain(line) != chain_text(chain_of(last.line))
 
 
 def _start(
-    file: File, size: int, header: bytes, first_seq: int, lines: list[bytes], last: Found
+    file: File, size: int, header: bytes, first_seq: int, lines: list[bytes], last: FoundLine
 ) -> tuple[int, list[tuple[int, int]]]:
     """The offset at which `lines` belong, in a file that ends with `last`, which is behind them or
     given out instead of the line which the first was made for.
@@ -199,7 +206,7 @@ def _start(
     return (start if start >= 0 else hiding[0][0]), []
 
 
-def _goes_up(file: File, before: Found, size: int, lines: list[bytes]) -> bool:
+def _goes_up(file: File, before: FoundLine, size: int, lines: list[bytes]) -> bool:
     """Behind `before`, and those of `lines` that follow it there, stands none of a lower seq."""
     follow = iter(lines)
     for found in lines_between(file, before.end, size):
@@ -216,7 +223,7 @@ def _behind_strays(file: File, start: int, size: int, first_seq: int) -> int:
     return start
 
 
-def check_follows(path: str, last: Found, first_seq: int, line: bytes) -> None:
+def check_follows(path: str, last: FoundLine, first_seq: int, line: bytes) -> None:
     """LedgerGap where a line is not the one behind `last`."""
     if first_seq > last.seq + 1:
         raise LedgerGap(
@@ -267,7 +274,7 @@ def _compare(
     return size
 
 
-def _is_own(file: File, header: bytes, found: Found) -> bool:
+def _is_own(file: File, header: bytes, found: FoundLine) -> bool:
     """Each line follows the one before it, from the header on: it was this session's."""
     before = read_lines(file, found.offset, header)
     follows = line_chain(found.line) == chain_text(chain_of(before.end.line))

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
     from walld.disk.base import Disk
 
-__all__ = ["DELETE", "FORK", "Room", "Unfinished", "UnfinishedStore"]
+__all__ = ["DELETE", "FORK", "Intent", "IntentStore", "Room"]
 
 DELETE: Final = "delete"
 FORK: Final = "fork"
@@ -37,7 +37,7 @@ _NOTE_BYTES_MAX: Final = 16 * 1024 * 1024
 _ENDS: Final = (f".{DELETE}", f".{FORK}")
 
 
-class Unfinished(msgspec.Struct, frozen=True):
+class Intent(msgspec.Struct, frozen=True):
     """A note. erase: the files are there still. log, until_no: in the log of this uuid, hex, the
     streams of its lines up to that number are done with. artifacts: SHA-256, hex, that a fork
     brings.
@@ -57,7 +57,7 @@ class Unfinished(msgspec.Struct, frozen=True):
         return self.uid, self.session_id
 
 
-_decode = msgspec.json.Decoder(Unfinished).decode
+_decode = msgspec.json.Decoder(Intent).decode
 
 
 class Room(Protocol):
@@ -74,7 +74,7 @@ class Room(Protocol):
         """Keep it aside again; True where it is there afterwards."""
 
 
-class UnfinishedStore:
+class IntentStore:
     """The notes below one data directory."""
 
     def __init__(self, disk: Disk, room: Room | None = None) -> None:
@@ -82,7 +82,7 @@ class UnfinishedStore:
         self._disk = disk
         self._room = room
 
-    def note(self, note: Unfinished) -> None:
+    def note(self, note: Intent) -> None:
         """Durable when it returns; in the place of an earlier one of the same."""
         try:
             self._write(note)
@@ -92,18 +92,18 @@ class UnfinishedStore:
                 raise
             self._write(note)
 
-    def _write(self, note: Unfinished) -> None:
+    def _write(self, note: Intent) -> None:
         # An id may hold half a character, which this JSON does not.
         text = msgspec.json.encode(msgspec.structs.replace(note, session_id=_as_hex(note)))
         self._disk.replace(_path(note), text + f" {crc32(text):08x}\n".encode())
 
-    def earlier(self, note: Unfinished) -> Unfinished | None:
+    def earlier(self, note: Intent) -> Intent | None:
         """The one that stands in its place."""
         with suppress(FileNotFoundError, FormatError):
             return self._read(_path(note))
         return None
 
-    def drop(self, note: Unfinished) -> None:
+    def drop(self, note: Intent) -> None:
         """It is done, durably; also where an earlier try went as far as the unlink."""
         with suppress(FileNotFoundError):
             self._disk.unlink(_path(note))
@@ -120,7 +120,7 @@ class UnfinishedStore:
         if self._room is not None:
             self._room.make()
 
-    def notes(self) -> Iterator[Unfinished | FormatError]:
+    def notes(self) -> Iterator[Intent | FormatError]:
         """All of them. What is damaged is told, and stays."""
         for entry in self._disk.list_dir(SESSIONS_DIR):
             if entry.kind == "file" and entry.name[0] == "." and entry.name.endswith(_ENDS):
@@ -140,7 +140,7 @@ class UnfinishedStore:
                 self._disk.unlink(f"{SESSIONS_DIR}/{entry.name}")
         return names
 
-    def _read(self, path: str) -> Unfinished:
+    def _read(self, path: str) -> Intent:
         file = self._disk.open(path)
         try:
             content = file.read_at(_NOTE_BYTES_MAX, 0)
@@ -156,16 +156,16 @@ class UnfinishedStore:
         return msgspec.structs.replace(note, session_id=_from_hex(note))
 
 
-def _path(note: Unfinished) -> str:
+def _path(note: Intent) -> str:
     name = session_dir(*note.key).rpartition("/")[2]
     return f"{SESSIONS_DIR}/.{note.uid}+{name}.{note.what}"
 
 
-def _as_hex(note: Unfinished) -> str:
+def _as_hex(note: Intent) -> str:
     return note.session_id.encode("utf-8", "surrogatepass").hex()
 
 
-def _from_hex(note: Unfinished) -> str:
+def _from_hex(note: Intent) -> str:
     try:
         return bytes.fromhex(note.session_id).decode("utf-8", "surrogatepass")
     except ValueError as error:

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from walld.disk.base import File
 
-__all__ = ["Found", "backwards", "find_line", "fits", "follows", "last_line", "lines_between"]
+__all__ = ["FoundLine", "backwards", "find_line", "fits", "follows", "last_line", "lines_between"]
 
 _BACK_BYTES_MAX: Final = 1024 * 1024
 _RUN_BYTES_MAX: Final = 8 * LEDGER_LINE_BYTES_MAX
@@ -37,7 +37,7 @@ _GLANCE_BYTES: Final = 2 * 1024
 _seq = re.compile(rb'\{"(?:seq":([0-9]{1,19}),|walld":)')
 
 
-class Found(NamedTuple):
+class FoundLine(NamedTuple):
     """A whole line and where it stands. seq 0: the header."""
 
     offset: int
@@ -50,7 +50,7 @@ class Found(NamedTuple):
         return self.offset + len(self.line)
 
 
-def lines_between(file: File, start: int, end: int) -> Iterator[Found]:
+def lines_between(file: File, start: int, end: int) -> Iterator[FoundLine]:
     """Whole lines of events from `start`, where one may begin, to `end`. What is none is left out.
 
     Who wants to know what was left out compares offsets.
@@ -72,7 +72,7 @@ def lines_between(file: File, start: int, end: int) -> Iterator[Found]:
         start = last.offset
 
 
-def last_line(file: File, size: int) -> Found | None:
+def last_line(file: File, size: int) -> FoundLine | None:
     """The last whole line of an event before `size`, reading backwards from there.
 
     Where there is none within reach, the last one before a long run, by bisection over offsets.
@@ -92,7 +92,7 @@ def last_line(file: File, size: int) -> Found | None:
     return near[0] if near else None
 
 
-def find_line(file: File, seq: int, size: int) -> Found | None:
+def find_line(file: File, seq: int, size: int) -> FoundLine | None:
     """The whole line of that seq before `size`, by bisection over offsets.
 
     None where it is not found that way: it is not there, or damage misled the search.
@@ -118,18 +118,18 @@ def find_line(file: File, seq: int, size: int) -> Found | None:
     return None
 
 
-def fits(file: File, found: Found) -> bool:
+def fits(file: File, found: FoundLine) -> bool:
     """It follows the line before it: no copy that stands elsewhere does."""
     before = last_line(file, found.offset)
     return before is not None and follows(found, before)
 
 
-def follows(found: Found, before: Found) -> bool:
+def follows(found: FoundLine, before: FoundLine) -> bool:
     """It was made for that line."""
     return line_chain(found.line) == chain_text(chain_of(before.line))
 
 
-def _near(file: File, start: int, end: int) -> Iterator[Found]:
+def _near(file: File, start: int, end: int) -> Iterator[FoundLine]:
     """Whole lines from `start` to `end`, or to where a long run of bytes has none."""
     for offset, piece in pieces(file, start, end):
         found = _whole(offset, piece)
@@ -140,7 +140,7 @@ def _near(file: File, start: int, end: int) -> Iterator[Found]:
             return
 
 
-def backwards(file: File, end: int) -> Iterator[Found]:
+def backwards(file: File, end: int) -> Iterator[FoundLine]:
     """Whole lines before `end`, the last one first, up to where a long run of bytes has none."""
     start, block, until = end, _GLANCE_BYTES, end - _RUN_BYTES_MAX
     text = b""
@@ -163,16 +163,16 @@ def backwards(file: File, end: int) -> Iterator[Found]:
         block = min(block * 8, _BACK_BYTES_MAX)
 
 
-def _whole(offset: int, piece: bytes) -> Found | None:
+def _whole(offset: int, piece: bytes) -> FoundLine | None:
     """The line in a piece that ends in a newline: all of it, or, behind damage, its end."""
     seq = line_seq(piece)
     if seq:
-        return Found(offset, seq, piece)
+        return FoundLine(offset, seq, piece)
     begin = piece.rfind(b'{"seq":', 1)
     if begin < 0:
         return None
     seq = line_seq(piece[begin:])
-    return Found(offset + begin, seq, piece[begin:]) if seq else None
+    return FoundLine(offset + begin, seq, piece[begin:]) if seq else None
 
 
 def _line_start(file: File, at: int, high: int) -> int:

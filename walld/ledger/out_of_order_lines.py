@@ -27,7 +27,7 @@ from walld.ledger.line import chain_of, chain_text, line_chain
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
 
-    from walld.ledger.line_scan import Found
+    from walld.ledger.line_scan import FoundLine
     from walld.ledger.pending import Pending
 
 __all__ = ["AHEAD_BYTES", "in_order"]
@@ -41,8 +41,8 @@ _KNOWN_WEIGHT: Final = 1 << 40
 
 
 def in_order(
-    lines: Iterator[Found], last: int, previous: bytes, pending: Pending | None = None
-) -> Iterator[tuple[Found, bytes, bool]]:
+    lines: Iterator[FoundLine], last: int, previous: bytes, pending: Pending | None = None
+) -> Iterator[tuple[FoundLine, bytes, bool]]:
     """All lines behind the one of seq `last`. previous: the chain of a line that follows that.
 
     Each with the chain of one that would follow what was given before it, and whether it is given.
@@ -74,17 +74,17 @@ class _Run(NamedTuple):
 class _Ahead:
     """Lines in the order of the file, some of them looked at before they are given."""
 
-    def __init__(self, lines: Iterator[Found], until: int, known: bytes) -> None:
+    def __init__(self, lines: Iterator[FoundLine], until: int, known: bytes) -> None:
         """known: the chain of one that follows a line which is the session's; b"": of none."""
         self._lines = lines
         self._until = until
         self._known = known
-        self._held: deque[Found] = deque()
+        self._held: deque[FoundLine] = deque()
         self._falls = 0
         """Of two neighbours in what is held, how often the second has no higher seq."""
         self._looks = 0
 
-    def __iter__(self) -> Iterator[Found]:
+    def __iter__(self) -> Iterator[FoundLine]:
         for found in self._lines:
             yield found
             while self._held:  # that line does not follow
@@ -102,7 +102,7 @@ class _Ahead:
             self._held.append(found)
         return found is not None
 
-    def is_astray(self, doubted: Found, last: int, previous: bytes) -> bool:
+    def is_astray(self, doubted: FoundLine, last: int, previous: bytes) -> bool:
         """With the line that was given just now, and those that follow it, fewer can be given than
         without them.
 
@@ -115,7 +115,7 @@ class _Ahead:
         if not self._held or (not self._falls and doubted.seq < self._held[0].seq):
             return False  # it hides none
 
-        def follows(one: Found) -> bool:
+        def follows(one: FoundLine) -> bool:
             return one.seq == last + 1 and line_chain(one.line) == previous
 
         if follows(self._held[0]):
@@ -130,7 +130,7 @@ class _Ahead:
         return without > with_it or (without == with_it and any(map(follows, self._held)))
 
 
-def _runs(lines: Iterable[Found], given: int, known: bytes) -> list[_Run]:
+def _runs(lines: Iterable[FoundLine], given: int, known: bytes) -> list[_Run]:
     """given: the seq of the line that was given last. known: see above."""
     runs: list[_Run] = []
     chain = b""

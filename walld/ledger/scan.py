@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Final, NamedTuple
 
 from walld.ledger.line import chain_of, chain_text, line_chain, line_seq
 from walld.ledger.line_scan import (
-    Found,
+    FoundLine,
     backwards,
     find_line,
     fits,
@@ -81,7 +81,7 @@ class Reading(NamedTuple):
     breaks: list[Break]
     size: int
     torn_bytes: int
-    end: Found
+    end: FoundLine
     runs: list[Run]
 
     @property
@@ -96,7 +96,7 @@ class End(NamedTuple):
     claimed: its seq, or that of one that stands too early, and follows it by its chain.
     """
 
-    line: Found
+    line: FoundLine
     clean: int
     claimed: int = 0
 
@@ -111,7 +111,7 @@ def end_of(file: File, size: int, header: bytes) -> End | None:
     text = file.read_at(size - start, start)
     begin = text.rfind(b"\n", 0, -1) + 1
     seq = line_seq(text[begin:])
-    last = Found(start + begin, seq, text[begin:]) if seq else last_line(file, size)
+    last = FoundLine(start + begin, seq, text[begin:]) if seq else last_line(file, size)
     if last is None:
         return None
     seqs = [int(one) for one in _begun.findall(text)]
@@ -122,10 +122,10 @@ def end_of(file: File, size: int, header: bytes) -> End | None:
     return End(last, last.end, last.seq) if is_dense else _last_given(file, last, header)
 
 
-def _last_given(file: File, last: Found, header: bytes) -> End:
+def _last_given(file: File, last: FoundLine, header: bytes) -> End:
     """Of the lines up to `last`. Looked for from behind (J3)."""
-    held: deque[Found] = deque()
-    given = Found(-1, 0, header)
+    held: deque[FoundLine] = deque()
+    given = FoundLine(-1, 0, header)
     for found in backwards(file, last.end):
         held.appendleft(found)
         if len(held) > 2 and found.offset < last.end - _ORDER_BYTES:
@@ -164,7 +164,7 @@ def read_lines(
     """
     end = _landing(file, size, header, after, from_offset)
     if end is None or end.seq == 0:
-        end = Found(0 if is_headed else -len(header), 0, header)
+        end = FoundLine(0 if is_headed else -len(header), 0, header)
     lines: list[bytes] = []
     runs, begins = Runs(), list[Begin]()
     held_since, lines_end = 0, -1
@@ -211,7 +211,7 @@ def read_lines(
     return Reading(lines, breaks, clean, torn_bytes, end, runs.ended())
 
 
-def _why(found: Found, last: int, clean: int, fits: bool) -> str:
+def _why(found: FoundLine, last: int, clean: int, fits: bool) -> str:
     """What is wrong between a line and the one before it; "" for nothing."""
     if found.offset > clean:
         return "damaged"
@@ -222,7 +222,7 @@ def _why(found: Found, last: int, clean: int, fits: bool) -> str:
 
 def _landing(
     file: File, size: int, header: bytes, after: int, from_offset: int | None
-) -> Found | None:
+) -> FoundLine | None:
     """The whole line of seq `after`; None where reading has to start at the beginning (J2)."""
     if after <= 0 or from_offset == 0:
         return None
@@ -235,7 +235,7 @@ def _landing(
     return found if found is not None and _follow_up_to(file, found, header, size) else None
 
 
-def _follow_up_to(file: File, found: Found, header: bytes, size: int) -> bool:
+def _follow_up_to(file: File, found: FoundLine, header: bytes, size: int) -> bool:
     """A reading of all would give it out.
 
     Each line follows the one before it, from further back than a block in a wrong place is long:
@@ -253,7 +253,7 @@ def _follow_up_to(file: File, found: Found, header: bytes, size: int) -> bool:
             break
         behind = one
     else:
-        if not follows(behind, Found(0, 0, header)):
+        if not follows(behind, FoundLine(0, 0, header)):
             return False
     if follow:
         return True

@@ -37,9 +37,9 @@ from walld.ledger.files import (
     write_anew,
     write_whole,
 )
-from walld.ledger.intents import UnfinishedStore
+from walld.ledger.intents import IntentStore
 from walld.ledger.line import chain_of, header_line, line_seq
-from walld.ledger.line_scan import Found
+from walld.ledger.line_scan import FoundLine
 from walld.ledger.listing import session_rows
 from walld.ledger.names import ARTIFACTS_DIR, EVENTS_FILE, SESSIONS_DIR, session_dir
 from walld.ledger.repair_notes import (
@@ -60,7 +60,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
     from walld.disk.base import Disk, File
-    from walld.ledger.append_position import Place
+    from walld.ledger.append_position import AppendPosition
     from walld.ledger.intents import Room
     from walld.ledger.listing import SessionRow
     from walld.ledger.pending import Pending
@@ -86,7 +86,7 @@ class LedgerStore:
 
     def __init__(self, disk: Disk, room: Room | None = None) -> None:
         self._disk = disk
-        self.unfinished = UnfinishedStore(disk, room)
+        self.intents = IntentStore(disk, room)
         self.deleted = Deleted(disk)
         self._failed: set[str] = set()
         """Files that are never synced again (E3)."""
@@ -362,18 +362,18 @@ class LedgerStore:
     ) -> int:
         """A file is whole, with its first lines, from the moment it has its name."""
         if not allow_gap:
-            check_follows(path, Found(0, 0, header), first_seq, lines[0])
+            check_follows(path, FoundLine(0, 0, header), first_seq, lines[0])
         self._disk.make_dir(path.rpartition("/")[0])
         self._disk.replace(path, header + b"".join(lines))
         self._failed.discard(path)
         return first_seq + len(lines) - 1
 
-    def _keep(self, file: File, place: Place) -> bool:
+    def _keep(self, file: File, place: AppendPosition) -> bool:
         """False: the file itself is in quarantine, and not to be written to any more."""
         reason = "the torn end of a session's file, or what a power cut left of it"
         return not place.is_lost or keep_part(self._disk, file, place.start, place.end, reason)
 
-    def _overwrite(self, file: File, place: Place) -> None:
+    def _overwrite(self, file: File, place: AppendPosition) -> None:
         """Write and sync. A full disk costs nothing but the try; after any other error, E3."""
         size = place.size
         try:
@@ -394,7 +394,7 @@ class LedgerStore:
             self._failed.add(file.path)
             raise
 
-    def _write_anew(self, file: File, place: Place) -> None:
+    def _write_anew(self, file: File, place: AppendPosition) -> None:
         def blocks() -> Iterator[bytes]:
             yield from blocks_of(file, 0, place.start)
             yield place.content

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from walld.disk.base import File
-    from walld.ledger.line_scan import Found
+    from walld.ledger.line_scan import FoundLine
 
 __all__ = ["claimed_seq", "end_break", "end_seam"]
 
@@ -69,7 +69,7 @@ def _ends(file: File, start: int, size: int) -> Iterator[tuple[int, bytes]]:
     yield from pieces(file, max(cut, size - _READ_BYTES_MAX), size)
 
 
-def end_break(size: int, end: Found, after: int, until: int) -> Break | None:
+def end_break(size: int, end: FoundLine, after: int, until: int) -> Break | None:
     """The events behind seq `after` that are missing at the end of a file that had `until`.
 
     end: the last line that is given out, or its header.

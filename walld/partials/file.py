@@ -13,7 +13,7 @@ from zlib import crc32
 from walld_client.paths import path_name
 
 from walld.errors import FormatError
-from walld.partials.names import PLACE_BYTES, Whose, misplaced, own_names, place_of, whose
+from walld.partials.names import PLACE_BYTES, PartialOwner, misplaced, own_names, place_of, whose
 from walld.wal.records import decode_begin, decode_items
 
 if TYPE_CHECKING:
@@ -66,7 +66,7 @@ class PartialFacts(NamedTuple):
     last_seq: int
     lost_reason: str | None
     gap_word: str = "dropped"
-    whose: Whose | None = None
+    whose: PartialOwner | None = None
 
 
 class Partial(NamedTuple):
@@ -163,7 +163,7 @@ def _is_of(path: str, uid: int, place: bytes) -> bool:
     return uid == int(expected) and place == place_of(session_name, stream_name)
 
 
-def _whose(file: File, data: bytes, header: _Header, path: str) -> Whose | None:
+def _whose(file: File, data: bytes, header: _Header, path: str) -> PartialOwner | None:
     """data: its first bytes, of which the header alone is checked where they are not all: what
     stands behind it has to agree with that, or all of it is read.
     """

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "PLACE_BYTES",
-    "Whose",
+    "PartialOwner",
     "check_names",
     "fitting",
     "misplaced",
@@ -45,7 +45,7 @@ _COPY_BYTES: Final = len(".999999")
 _HASH_DIGITS: Final = 16
 
 
-class Whose(NamedTuple):
+class PartialOwner(NamedTuple):
     """Who may go on with a partial, and where: its producer, the number it has there, the session.
 
     A stream id alone is no leave to: two processes may each have a reply of that name.
@@ -56,7 +56,7 @@ class Whose(NamedTuple):
     session_id: str
 
 
-def whose(items: Sequence[Item], session_name: str) -> Whose | None:
+def whose(items: Sequence[Item], session_name: str) -> PartialOwner | None:
     """Of a partial that stands under that name; items: all of it, or its Begin alone. None where
     they do not tell: there is no Begin, or it was moved to a session of which only a hash is there.
     """
@@ -65,7 +65,7 @@ def whose(items: Sequence[Item], session_name: str) -> Whose | None:
         return None
     for session_id in (session_of(begin, items), session_name):  # a plain id is its own name
         if path_name(session_id) == session_name:
-            return Whose(begin.producer, begin.number, session_id)
+            return PartialOwner(begin.producer, begin.number, session_id)
     return None
 
 

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 __all__ = ["GONE_PATH", "done_with", "read_gone", "write_down"]
 
-_log = logging.getLogger("walld.mend")
+_log = logging.getLogger("walld.recovery")
 
 GONE_PATH = f"{PARTIALS_DIR}/.gone"
 GONE_BYTES_MAX = 16 * 1024 * 1024

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 __all__ = ["own"]
 
-_log = logging.getLogger("walld.mend")
+_log = logging.getLogger("walld.recovery")
 
 
 def own(data: str, disk: Disk) -> Owner:

@@ -25,7 +25,7 @@ from walld_client.paths import path_name
 
 from walld.errors import FormatError
 from walld.partials.file import PartialFacts
-from walld.partials.names import Whose, session_of
+from walld.partials.names import PartialOwner, session_of
 from walld.partials.store import PartialStore
 from walld.replies.fragments import counted_from, ended_later, epoch_of, in_parts
 from walld.replies.merge import merge, seqs_of
@@ -34,15 +34,15 @@ from walld.wal import ranges, records
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping
 
-    from walld.recovery.partial_scan import KeptFound
+    from walld.recovery.partial_scan import PartialScan
     from walld.recovery.stream_heads import Found
 
     Read = Callable[[int, int], bytes]
     """(place, length): the body of a record."""
 
-__all__ = ["Pieces"]
+__all__ = ["FragmentMerge"]
 
-_log = logging.getLogger("walld.mend")
+_log = logging.getLogger("walld.recovery")
 
 _MAY_LACK = ("unknown", "corrupt")
 """What the gaps of a partial are put down to that was made when not everything could be read."""
@@ -50,13 +50,13 @@ _Names = tuple[int, str, str]
 
 
 @dataclass(slots=True)
-class Pieces:
+class FragmentMerge:
     """Of one start. Each step takes out of `streams` what is not to be restored from the log."""
 
     store: PartialStore
     log_uuid: bytes
     streams: dict[int, Found]
-    kept: KeptFound
+    kept: PartialScan
     read: Read
     set_aside: Callable[[int], None]
     """Into quarantine: the bytes of a number."""
@@ -77,7 +77,7 @@ class Pieces:
     partial has: they are restored from both."""
     parts: list[list[int]] = field(default_factory=list)
     """Numbers of each reply that stands under several."""
-    _feared: Mapping[int, int] = field(default_factory=dict)
+    _possible_last_seqs: Mapping[int, int] = field(default_factory=dict)
     _by_no: dict[int, _Names] = field(default_factory=dict)
     _kept_begins: dict[int, records.Begin] = field(default_factory=dict)
     """Of partials that have the name of a reply in the log, or of one that has ended."""
@@ -107,12 +107,12 @@ class Pieces:
             self._ends_as(piece, no)
         self.parts = in_parts(self._begins(), self._kept_begins)
 
-    def put_together(self, feared: Mapping[int, int]) -> None:
+    def put_together(self, possible_last_seqs: Mapping[int, int]) -> None:
         """What has not ended, of each reply as one.
 
-        feared: by number, the seq that it may have got to in what is lost.
+        possible_last_seqs: by number, the seq that it may have got to in what is lost.
         """
-        self._feared = feared
+        self._possible_last_seqs = possible_last_seqs
         for numbers in self.parts:
             self._join(numbers)
         for no in list(self.streams):
@@ -193,7 +193,7 @@ class Pieces:
                     until = max(until, facts.last_seq)
                 known = _seqs(held) if no == reply else known
             items += counted_from(begin, begins[no], self._in_log(no))
-            until = max(until, self._feared.get(no, 0))
+            until = max(until, self._possible_last_seqs.get(no, 0))
         items = merge(items)
         until = max(until, seqs_of(items[-1])[1])
         session_id = session_of(begin, items)
@@ -209,7 +209,7 @@ class Pieces:
             made_at_ms = time.time_ns() // 1_000_000
             facts = PartialFacts(
                 *(self.log_uuid, reply, begin.at_ms, made_at_ms, 0, until, "agent_lost", word),
-                whose=Whose(begin.producer, begin.number, session_id),
+                whose=PartialOwner(begin.producer, begin.number, session_id),
             )
             self._write_file(begin, session_id, facts, items)
         self._restores(reply, items)

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 __all__ = ["settle_names"]
 
-_log = logging.getLogger("walld.mend")
+_log = logging.getLogger("walld.recovery")
 
 
 def settle_names(disk: FoldedDisk, owner: Owner) -> None:

@@ -52,7 +52,7 @@ __all__ = [
     "write_row",
 ]
 
-_log = logging.getLogger("walld.mend")
+_log = logging.getLogger("walld.recovery")
 MADE_PATH: Final = "made"
 """Of 0 bytes an operator made it, who knows that the directory is a new one."""
 OTHER_LOG: Final = "other-log"

@@ -23,9 +23,9 @@ from walld.replies.merge import seqs_of
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-__all__ = ["KeptFound", "find_partials"]
+__all__ = ["PartialScan", "find_partials"]
 
-_log = logging.getLogger("walld.mend")
+_log = logging.getLogger("walld.recovery")
 _CUT_SHORT = ("corrupt", "unknown")
 """What the gaps of one are put down to that may have less than its header says."""
 _Names = tuple[int, str, str]
@@ -33,7 +33,7 @@ _Names = tuple[int, str, str]
 
 
 @dataclass(slots=True)
-class KeptFound:
+class PartialScan:
     """facts: of those that can be used. unread: those that lie there and are known by name alone.
 
     held: the last seq that stands in one which damage, or what could not be read, has cut short;
@@ -67,9 +67,9 @@ class KeptFound:
         )
 
 
-def find_partials(store: PartialStore, unsynced: Iterable[Stray] = ()) -> KeptFound:
+def find_partials(store: PartialStore, unsynced: Iterable[Stray] = ()) -> PartialScan:
     """All of them. unsynced: directories whose names may not be durable."""
-    found, strays = KeptFound(), list[Stray]()
+    found, strays = PartialScan(), list[Stray]()
     doubted = {stray.path for stray in unsynced}
     for stray in unsynced:
         _log.error("%s: cannot be synced: %s", stray.path, stray.why)
@@ -93,7 +93,7 @@ def find_partials(store: PartialStore, unsynced: Iterable[Stray] = ()) -> KeptFo
     return found
 
 
-def _take(store: PartialStore, found: KeptFound, names: _Names) -> None:
+def _take(store: PartialStore, found: PartialScan, names: _Names) -> None:
     """One header. An I/O error is not a bad CRC."""
     try:
         found.facts[names] = store.read_facts(*names)
@@ -104,12 +104,12 @@ def _take(store: PartialStore, found: KeptFound, names: _Names) -> None:
         found.unread.append(names)
 
 
-def _unreadable(found: KeptFound, path: str, why: str) -> None:
+def _unreadable(found: PartialScan, path: str, why: str) -> None:
     _log.error("%s: cannot be read: %s; it stays where it is", path, why)
     found.unreadable += 1
 
 
-def _set_aside(store: PartialStore, found: KeptFound, path: str, why: str) -> None:
+def _set_aside(store: PartialStore, found: PartialScan, path: str, why: str) -> None:
     """Into quarantine; where that fails it stays, and is judged again at the next start."""
     try:
         kept = store.quarantine(path, why)
@@ -120,7 +120,7 @@ def _set_aside(store: PartialStore, found: KeptFound, path: str, why: str) -> No
         _log.error("%s; moved to %s", why, kept)
 
 
-def _part_doubles(store: PartialStore, found: KeptFound) -> None:
+def _part_doubles(store: PartialStore, found: PartialScan) -> None:
     """Of several partials of one stream at most one is used: its resolve must leave none behind.
 
     There are two where a daemon was killed between writing that of a moved reply and removing the
@@ -148,7 +148,7 @@ def _part_doubles(store: PartialStore, found: KeptFound) -> None:
             del found.facts[names]
 
 
-def _look_into(store: PartialStore, found: KeptFound, names: _Names) -> bool:
+def _look_into(store: PartialStore, found: PartialScan, names: _Names) -> bool:
     """Its body too, by which it is of its place, and how far it goes."""
     try:
         _, items = store.read_reply(*names)
@@ -163,7 +163,7 @@ def _look_into(store: PartialStore, found: KeptFound, names: _Names) -> bool:
     return True
 
 
-def _remove(store: PartialStore, found: KeptFound, names: _Names) -> None:
+def _remove(store: PartialStore, found: PartialScan, names: _Names) -> None:
     try:
         store.remove_named(*names)
     except OSError as error:

@@ -30,7 +30,7 @@ if TYPE_CHECKING:
     from collections.abc import Container, Iterable
 
     from walld.disk.base import Disk
-    from walld.recovery.startup_recovery import Found, Mended
+    from walld.recovery.startup_recovery import Found, RecoveredStorage
     from walld.wal.verdict import Damage
 
 __all__ = ["LogDoubt", "doubt_of", "with_all_gone"]
@@ -67,7 +67,7 @@ class LogDoubt(NamedTuple):
         return any(name not in own and name not in known for name in self.names)
 
 
-def doubt_of(disk: Disk, mended: Mended) -> LogDoubt | None:
+def doubt_of(disk: Disk, mended: RecoveredStorage) -> LogDoubt | None:
     """What a start leaves in doubt; None where the log tells all."""
     verdict = mended.verdict
     sizes: dict[str, int | None] = {}
@@ -146,7 +146,7 @@ def _in_quarantine(disk: Disk) -> dict[str, int | None]:
         return {"": None}
 
 
-def _beyond(mended: Mended) -> set[tuple[int, str]]:
+def _beyond(mended: RecoveredStorage) -> set[tuple[int, str]]:
     """Sessions with a line that was written behind all that this start cannot read."""
     verdict = mended.verdict
     damage = [*verdict.corrupt, *verdict.unreadable]

@@ -66,7 +66,7 @@ __all__ = [
 
 AWAY = f"{QUARANTINE_DIR}.away"
 """What is to be in quarantine/ once that is made."""
-_log = logging.getLogger("walld.mend")
+_log = logging.getLogger("walld.recovery")
 _SAID_MAX = 100
 """Streams named in the log; `walld fsck` names all."""
 

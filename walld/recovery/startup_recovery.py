@@ -18,7 +18,7 @@ from walld.partials.file import PartialFacts
 from walld.partials.store import PARTIALS_DIR, PartialStore, Stray
 from walld.partials.tombstone_file import GONE_PATH, done_with
 from walld.recovery import quarantine
-from walld.recovery.fragment_merge import Pieces
+from walld.recovery.fragment_merge import FragmentMerge
 from walld.recovery.partial_scan import find_partials
 from walld.recovery.stream_heads import Bodies, Found, FoundSegment, quarantine_stream, told
 from walld.recovery.tail_fsync import resync
@@ -44,9 +44,9 @@ if TYPE_CHECKING:
     from walld.wal.ranges import Range
     from walld.wal.verdict import Damage, Verdict
 
-__all__ = ["Found", "FoundSegment", "Mended", "NotSynced", "mend"]
+__all__ = ["Found", "FoundSegment", "NotSynced", "RecoveredStorage", "recover_storage"]
 
-_log = logging.getLogger("walld.mend")
+_log = logging.getLogger("walld.recovery")
 
 _NO_LOCK = LockRecord(0, b"")
 _NUMBERS_LEFT_MIN = 1 << 20
@@ -71,7 +71,7 @@ class NotSynced:
 
 
 @dataclass(slots=True)
-class Mended:
+class RecoveredStorage:
     """All that a start found."""
 
     verdict: Verdict
@@ -94,7 +94,7 @@ class Mended:
     not_synced: NotSynced
     lost: dict[int, list[Range]]
     """Seqs that damage to synced batches has cost, by stream number."""
-    feared: dict[int, int]
+    possible_last_seqs: dict[int, int]
     """The seq that a reply must be feared to have got to, by stream number: its end may be lost."""
     unnoted: list[Damage]
     """What is left no byte of, and could not be noted in quarantine/."""
@@ -104,7 +104,7 @@ class Mended:
     """Segments without a header, which tell what power took until a row does."""
     all_read: bool
     """Nothing in partials/ was there that could not be read."""
-    pieces: Pieces
+    pieces: FragmentMerge
     """Of replies that stand under several numbers: what is to become of those."""
     met_damage: bool
     """An earlier daemon has copied damaged bytes of the log aside, and gone on without them."""
@@ -112,13 +112,13 @@ class Mended:
     """Why "nothing there" cannot be proven; None where it can."""
 
 
-def mend(
+def recover_storage(
     disk: Disk,
     store: PartialStore,
     log_uuid: bytes,
     epoch: int = 1,
     lock: LockRecord = _NO_LOCK,
-) -> Mended:
+) -> RecoveredStorage:
     """Look at everything on disk. Only for the owner of the directory; blocks. Raises OSError, and
     FormatError where no numbers are left: nothing may be acknowledged that no start would read.
 
@@ -156,7 +156,7 @@ def mend(
         streams = told(disk, index, bodies, kept, uncopied, unpromised)
         is_unread = bool(verdict.unreadable or verdict.unread or found.unreadable) or not is_known
         is_unread |= any(no not in streams for no, _ in index.streams())
-        pieces = Pieces(
+        pieces = FragmentMerge(
             *(store, log_uuid, streams, found, bodies.read, set_aside),
             word="corrupt" if verdict.corrupt else "unknown",
             is_unread=is_unread,
@@ -175,10 +175,14 @@ def mend(
         doubt = doubt or f"{GONE_PATH} could not be read; a restart may read it"
     for name in (PARTIALS_DIR, SESSIONS_DIR):
         disk.expect(name)
-    feared = {no: seq for no, seq in tails.items() if no in streams and streams[no].is_reply}
-    if feared:  # known from what is damaged alone, until these replies are kept: no row before that
+    possible_last_seqs = {
+        no: seq for no, seq in tails.items() if no in streams and streams[no].is_reply
+    }
+    if (
+        possible_last_seqs
+    ):  # known from what is damaged alone, until these replies are kept: no row before that
         verdict.unsettled = list(verdict.corrupt)
-    return Mended(
+    return RecoveredStorage(
         verdict=verdict,
         streams=streams,
         dead=dead,
@@ -192,7 +196,7 @@ def mend(
         scanned_bytes=sum(facts.size for facts in log.segments),
         not_synced=_not_synced(log, segments, failed, verdict, index),
         lost=lost,
-        feared=feared,
+        possible_last_seqs=possible_last_seqs,
         unnoted=unnoted,
         unnoted_dirs=unnoted_dirs,
         residues=_residues(log, uncopied),

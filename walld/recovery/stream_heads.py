@@ -30,7 +30,7 @@ if TYPE_CHECKING:
 
 __all__ = ["Bodies", "Found", "FoundSegment", "quarantine_stream", "told"]
 
-_log = logging.getLogger("walld.mend")
+_log = logging.getLogger("walld.recovery")
 
 
 @dataclass(slots=True)

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 __all__ = ["resync"]
 
-_log = logging.getLogger("walld.mend")
+_log = logging.getLogger("walld.recovery")
 
 
 def resync(disk: Disk, log_uuid: bytes, tails: dict[int, list[int]]) -> list[int]:

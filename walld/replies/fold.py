@@ -22,7 +22,7 @@ from typing import Final, NoReturn
 from walld_client.wire import messages as wire
 
 from walld.replies.merge import in_order
-from walld.replies.segment_builder import Piece
+from walld.replies.segment_builder import SegmentBuilder
 from walld.replies.verdict import Evidence, partial_reason
 from walld.wal.records import Begin, Happened, Item, Text, Thought
 
@@ -74,19 +74,19 @@ class _Reply:
         self.begin = begin
         self.gap_verdicts = gap_verdicts
         self.session_id = begin.session_id
-        self.pieces: list[Piece] = []
-        self.standing: list[Piece] = []
+        self.pieces: list[SegmentBuilder] = []
+        self.standing: list[SegmentBuilder] = []
         """Those of this attempt's earlier steps. Numbered when the attempt ends, not at each
         Retry: whoever writes the events must not be able to choose how long a fold takes."""
-        self.under_way: list[Piece] = []
+        self.under_way: list[SegmentBuilder] = []
         """Those of the step under way."""
-        self.run: Piece | None = None
+        self.run: SegmentBuilder | None = None
         """The text or reasoning that the next token may join."""
-        self.calls: dict[str, Piece] = {}
+        self.calls: dict[str, SegmentBuilder] = {}
         """The newest call of each id."""
-        self.open_calls: dict[str, Piece] = {}
+        self.open_calls: dict[str, SegmentBuilder] = {}
         """This attempt's calls without a result, in order."""
-        self.open_by_name: dict[str | None, list[Piece]] = {}
+        self.open_by_name: dict[str | None, list[SegmentBuilder]] = {}
         """The same by name; closed and renamed ones are dropped when met."""
         self.gaps: list[wire.Gap] = []
         self.step = self.attempt = self.events = self.last_seq = 0
@@ -169,8 +169,8 @@ class _Reply:
 
     # --- pieces -----------------------------------------------------------------------------------
 
-    def _open(self, kind: str, seq: int, at_ms: int) -> Piece:
-        piece = Piece(kind, self.step, self.attempt, seq, at_ms)
+    def _open(self, kind: str, seq: int, at_ms: int) -> SegmentBuilder:
+        piece = SegmentBuilder(kind, self.step, self.attempt, seq, at_ms)
         self.pieces.append(piece)
         self.under_way.append(piece)
         self.run = None
@@ -305,7 +305,7 @@ class _Reply:
 
     # --- what events share ------------------------------------------------------------------------
 
-    def _call(self, call_id: str, seq: int, at_ms: int) -> Piece:
+    def _call(self, call_id: str, seq: int, at_ms: int) -> SegmentBuilder:
         piece = self._open("tool", seq, at_ms)
         piece.call_id = call_id
         piece.outcome = "unknown"
@@ -313,7 +313,7 @@ class _Reply:
         self.calls[call_id] = self.open_calls[call_id] = piece
         return piece
 
-    def _call_is_over(self, piece: Piece) -> None:
+    def _call_is_over(self, piece: SegmentBuilder) -> None:
         """Its attempt is: it is open no more, and the call that it replaced has its id back."""
         call_id, before = piece.call_id, piece.replaced
         assert call_id is not None
@@ -328,7 +328,7 @@ class _Reply:
         self.run = None  # the same text before and after a call stays two segments
         self.said_since_finish = True
 
-    def _answered(self, event: wire.ToolResult) -> Piece | None:
+    def _answered(self, event: wire.ToolResult) -> SegmentBuilder | None:
         """The call a result belongs to: by id, else the newest open one of that name."""
         if event.call_id is not None:
             return self.calls.get(event.call_id)

@@ -11,10 +11,10 @@ from typing import NoReturn
 
 from walld_client.wire.messages import RecoveredSegment
 
-__all__ = ["Piece"]
+__all__ = ["SegmentBuilder"]
 
 
-class Piece:
+class SegmentBuilder:
     """A segment while it grows."""
 
     __slots__ = (
@@ -44,7 +44,7 @@ class Piece:
         self.attempt = attempt
         self.is_over = False
         """It belongs to an attempt that a later one has replaced."""
-        self.replaced: Piece | None = None
+        self.replaced: SegmentBuilder | None = None
         """Of a call: the one before it that has the same id."""
         self.first_seq = self.last_seq = seq
         self.at_ms = at_ms

@@ -30,7 +30,7 @@ from walld.wal.layout import (
 if TYPE_CHECKING:
     from walld.wal.layout import Settled
 
-__all__ = ["Batch", "BatchBuilder", "settled_batches"]
+__all__ = ["Batch", "BatchEncoder", "settled_batches"]
 
 
 class Batch:
@@ -88,7 +88,7 @@ class Batch:
         return self.payload[start : start + length]
 
 
-class BatchBuilder:
+class BatchEncoder:
     """Collects records until the next one would pass the cut."""
 
     __slots__ = ("_bodies", "_bodies_bytes", "_columns", "_entry_bytes", "_flags", "_tops")

@@ -22,7 +22,7 @@ from walld.wal.layout import EPOCH_STREAMS_BITS, Flag
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from walld.wal.partial_batch import Claim, DoubtfulBatch
+    from walld.wal.partial_batch import Claim, PartialBatch
     from walld.wal.ranges import Range
     from walld.wal.scan import ScannedBatch
 
@@ -155,7 +155,7 @@ class Coverage:
         if place is not None and no >> EPOCH_STREAMS_BITS:
             self.ended[no] = place
 
-    def doubted(self, segment_id: int, offset: int, batch: DoubtfulBatch) -> None:
+    def doubted(self, segment_id: int, offset: int, batch: PartialBatch) -> None:
         """Bodies that verify in a batch, at that offset, that does not."""
         for record, _ in batch.good:
             no = record.stream_no

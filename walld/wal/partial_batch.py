@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from walld.disk.base import Disk, File
     from walld.wal.layout import BatchHeader
 
-__all__ = ["Claim", "DoubtfulBatch", "doubtful_at", "doubtful_batch"]
+__all__ = ["Claim", "PartialBatch", "doubtful_at", "doubtful_batch"]
 
 _FLAGS = {wire.End: Flag.TERMINAL, wire.AppError: Flag.TERMINAL, wire.Move: Flag.MOVED}
 
@@ -43,7 +43,7 @@ Claim = tuple[int, int, int, bool]
 """Stream number, first seq, last seq; and whether a body that verifies says so."""
 
 
-class DoubtfulBatch(NamedTuple):
+class PartialBatch(NamedTuple):
     """What its directory claims, and the bodies that verify: (record, body), in its order.
 
     Seqs and flags of those are by their items. tombstones: entries that claim to be one; what they
@@ -69,7 +69,7 @@ class DoubtfulBatch(NamedTuple):
         return found + [(*record[:3], False) for record in rest]
 
 
-def doubtful_at(disk: Disk, log_uuid: bytes, segment_id: int, offset: int) -> DoubtfulBatch | None:
+def doubtful_at(disk: Disk, log_uuid: bytes, segment_id: int, offset: int) -> PartialBatch | None:
     """The batch at `offset` of a segment; None also where that cannot be read."""
     try:
         file = disk.open(SegmentFiles.path(segment_id))
@@ -81,7 +81,7 @@ def doubtful_at(disk: Disk, log_uuid: bytes, segment_id: int, offset: int) -> Do
         return None
 
 
-def doubtful_batch(file: File, seed: int, offset: int) -> DoubtfulBatch | None:
+def doubtful_batch(file: File, seed: int, offset: int) -> PartialBatch | None:
     """The batch at `offset` of the segment with `seed`, also where the file ends inside it.
 
     None where its header is not good or its directory does not add up. Raises OSError.
@@ -94,7 +94,7 @@ def doubtful_batch(file: File, seed: int, offset: int) -> DoubtfulBatch | None:
     return _read(header, offset, memoryview(payload))
 
 
-def _read(header: BatchHeader, offset: int, payload: memoryview) -> DoubtfulBatch | None:
+def _read(header: BatchHeader, offset: int, payload: memoryview) -> PartialBatch | None:
     columns = unpack_directory(header, payload)
     if columns is None:
         return None
@@ -112,7 +112,7 @@ def _read(header: BatchHeader, offset: int, payload: memoryview) -> DoubtfulBatc
         if body and is_whole and record.stream_no and check_body(record.stream_no, body):
             good.append((_as_said(record, body), body))
     tombstones = sum(bool(item.flags & (Flag.RELEASED | Flag.RESOLVED)) for item in claimed)
-    return DoubtfulBatch(header.batch_no, claimed, good, tombstones)
+    return PartialBatch(header.batch_no, claimed, good, tombstones)
 
 
 def _as_said(record: Record, body: bytes) -> Record:

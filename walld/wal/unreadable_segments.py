@@ -23,7 +23,16 @@ if TYPE_CHECKING:
     from walld.wal.ranges import Range
     from walld.wal.scan_report import Hole, Reason, SegmentFacts
 
-__all__ = ["KEPT", "READ", "UNREAD", "Awaited", "base_no", "evident_no", "left", "start_no"]
+__all__ = [
+    "KEPT",
+    "READ",
+    "UNREAD",
+    "UnreadableSegments",
+    "base_no",
+    "evident_no",
+    "left",
+    "start_no",
+]
 
 UNREAD, READ = 6, 7
 """Verdicts of `layout.Settled` rows."""
@@ -31,7 +40,7 @@ KEPT: frozenset[Reason] = frozenset({"unreadable", "version", "foreign"})
 """Neither torn nor corrupt (V3)."""
 
 
-class Awaited:
+class UnreadableSegments:
     """What earlier starts could not read, among all segments of a log.
 
     read: rows about those that are whole by now. hurt: segment id -> (a number that it is missed

@@ -28,7 +28,15 @@ from walld import limits
 from walld.wal import ranges
 from walld.wal.layout import BATCH_HEADER_BYTES, Settled
 from walld.wal.scan_report import Hole, SegmentFacts
-from walld.wal.unreadable_segments import KEPT, READ, UNREAD, Awaited, base_no, evident_no, start_no
+from walld.wal.unreadable_segments import (
+    KEPT,
+    READ,
+    UNREAD,
+    UnreadableSegments,
+    base_no,
+    evident_no,
+    start_no,
+)
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -183,7 +191,7 @@ class _Judge:
         self._segments = segments
         self._good = good = ranges.merged(item for facts in segments for item in facts.numbers)
         rows = [row for facts in segments for row in facts.settled]
-        self._awaited = Awaited(segments, good)
+        self._awaited = UnreadableSegments(segments, good)
         self.verdict.awaited = self._awaited.read
         oldest_id = segments[0].segment_id if segments else 0
         known = ranges.merged(

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from walld_client.recovered.partial import PartialReply
     from walld_client.session.aio_session import Session
     from walld_client.session.aio_turn import Turn
-    from walld_client.session.append_queue import Outbox
+    from walld_client.session.append_queue import AppendQueue
     from walld_client.session.audit import AwaitedPresent, RepairStep, Report
     from walld_client.session.ledger_steps import SessionInfo
     from walld_client.steps import Steps
@@ -204,21 +204,21 @@ class Client(ClientBase):
         flushed: asyncio.Future[bool] = loop.create_future()
         settle = settler(flushed)
         done = self._link.flush(lambda: settle(True))
-        if not done and self._link.dialing.connections > 0:
+        if not done and self._link.reconnect.connections > 0:
             done = await _until(deadline, flushed)
         if done:
             await self._hear_refusals(deadline)
-        outbox: Outbox | None = made(self, "_outbox")
-        if outbox is not None:
-            from walld_client.session.append_queue import delivered  # loaded with the outbox
+        append_queue: AppendQueue | None = made(self, "_append_queue")
+        if append_queue is not None:
+            from walld_client.session.append_queue import delivered  # loaded with the append queue
 
             with suppress(Unavailable):
                 left = max(0.0, deadline - loop.time())
-                await run(self._pool, delivered(outbox, left))
+                await run(self._pool, delivered(append_queue, left))
         pool: AsyncPool | None = made(self, "_pool")
         if pool is not None:
             pool.close()
-        return (outbox is None or outbox.close()) and done
+        return (append_queue is None or append_queue.close()) and done
 
     async def _hear_refusals(self, deadline: float) -> None:
         """As `link_registry.flushed`."""

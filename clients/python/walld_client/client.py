@@ -48,9 +48,9 @@ from walld_client.wire import messages
 if TYPE_CHECKING:
     from walld_client.query.pool import Pool
     from walld_client.query.query import Query
-    from walld_client.query.sync_tokens import Receipts
+    from walld_client.query.sync_tokens import SyncTokens
     from walld_client.recovered.partial import PartialReply
-    from walld_client.session.append_queue import Outbox
+    from walld_client.session.append_queue import AppendQueue
     from walld_client.session.audit import AwaitedPresent, Present, RepairStep, Report
     from walld_client.session.ledger_steps import SessionInfo
     from walld_client.session.session import Session
@@ -101,17 +101,17 @@ class ClientBase:
         self._is_parted = False
 
     @first_use
-    def _outbox(self) -> Outbox:
+    def _append_queue(self) -> AppendQueue:
         """What the client's sessions post."""
-        from walld_client.session.append_queue import Outbox
+        from walld_client.session.append_queue import AppendQueue
 
-        return Outbox(self._locate, self._timeout, self._link.released)
+        return AppendQueue(self._locate, self._timeout, self._link.released)
 
     @first_use
-    def _receipts(self) -> Receipts:
-        from walld_client.query.sync_tokens import Receipts
+    def _receipts(self) -> SyncTokens:
+        from walld_client.query.sync_tokens import SyncTokens
 
-        return Receipts(lambda: self._link.hearing.log)
+        return SyncTokens(lambda: self._link.acks.log)
 
     def _parts(self) -> bool:
         """Lets go of the link, once, whoever closes: True where nobody else has it."""
@@ -250,7 +250,7 @@ class ClientBase:
         with loading():
             from walld_client.session.session_steps import SessionSteps
 
-        return SessionSteps(session_id, self._redact, self._sent, self._outbox)
+        return SessionSteps(session_id, self._redact, self._sent, self._append_queue)
 
     def _sessions(self, prefix: str | None) -> Steps[list[SessionInfo]]:
         with loading():
@@ -280,7 +280,7 @@ class ClientBase:
         with loading():
             from walld_client.session.ledger_steps import after_posts
 
-        return after_posts(self._outbox, steps)
+        return after_posts(self._append_queue, steps)
 
     # --- without a daemon ---
 
@@ -444,7 +444,7 @@ class Client(ClientBase):
         lock = self._closing.lock
         if self._closer == threading.get_ident():  # in a signal handler, within the other one
             is_flushed = link_registry.flushed(self._link, _left(deadline))
-            return is_flushed and not made(self, "_outbox")
+            return is_flushed and not made(self, "_append_queue")
         if not lock.acquire(timeout=_left(deadline)):
             return bool(self._taken)
         try:
@@ -459,17 +459,17 @@ class Client(ClientBase):
 
     def _handed_over(self, deadline: float) -> bool:
         done = link_registry.flushed(self._link, _left(deadline))
-        outbox: Outbox | None = made(self, "_outbox")
-        if outbox:
+        append_queue: AppendQueue | None = made(self, "_append_queue")
+        if append_queue:
             with suppress(Unavailable):
-                outbox.settle(_left(deadline))
+                append_queue.settle(_left(deadline))
         pool: Pool | None = made(self, "_pool")
         query: Query | None = made(self, "_query")
         if pool is not None:
             pool.close()
         elif query is not None:
             query.close()
-        return (outbox is None or outbox.close()) and done
+        return (append_queue is None or append_queue.close()) and done
 
     def _let_go(self, deadline: float) -> None:
         if self._parts():

@@ -72,7 +72,7 @@ def flushed(link: Link, timeout: float) -> bool:
     told = threading.Event()
     deadline = time.monotonic() + timeout
     taken = link.flush(told.set)
-    taken = taken or (link.dialing.connections > 0 and told.wait(timeout))
+    taken = taken or (link.reconnect.connections > 0 and told.wait(timeout))
     if taken:
         heard = threading.Event()
         asked = link.ask_whether_begun(lambda _reached: heard.set())

@@ -63,7 +63,7 @@ def stats_of(link: Link) -> Stats:
         backlog.count()
         return Stats(
             connected=link.connected,
-            socket=link.dialing.path,
+            socket=link.reconnect.path,
             sent=link.registry.events() - backlog.waiting_events - backlog.dropped_events,
             backlog=backlog.waiting_events,
             backlog_bytes=backlog.waiting_bytes,
@@ -71,10 +71,10 @@ def stats_of(link: Link) -> Stats:
             dropped=backlog.dropped_events,
             unheld=backlog.unheld_events,
             late=link.late_events,
-            refused=link.hearing.refused_events,
-            reconnects=max(0, link.dialing.connections - 1),
+            refused=link.acks.refused_events,
+            reconnects=max(0, link.reconnect.connections - 1),
             streams=len(link.registry.by_number),
-            refused_replies=link.hearing.refused_replies,
+            refused_replies=link.acks.refused_replies,
         )
 
 
@@ -84,8 +84,8 @@ def sentence(link: Link, locate: Callable[[], str]) -> str:
     with link.mutex, link:
         if link.connected:
             link.hear()  # that this process may not come in is said to it there
-        welcomed = link.connected and link.hearing.welcomed
-    path = link.dialing.path if welcomed else "(no socket)"
+        welcomed = link.connected and link.acks.welcomed
+    path = link.reconnect.path if welcomed else "(no socket)"
     error: OSError | None = None
     try:
         if not welcomed:

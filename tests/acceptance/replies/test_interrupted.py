@@ -74,7 +74,7 @@ def test_finalizers_that_speak_in_the_middle_of_a_send_are_heard_behind_it(
             Wrapper()
             reply.token('x')
             reply.tool('t', {'b': [1]})
-        # One collection runs at a time, and the keeper's thread may be in the middle of it.
+        # One collection runs at a time, and the I/O thread's thread may be in the middle of it.
         deadline = time.monotonic() + 60
         while said < 3000 and time.monotonic() < deadline:
             gc.collect()

@@ -30,10 +30,10 @@ def free(taken):
         os.close(fd)
 """
 NEVER_DUE = """
-from walld_client.link.reconnect import Dialing
+from walld_client.link.reconnect import Reconnect
 link = getattr(client, "inner", client)._link
-is_due = Dialing.is_due
-Dialing.is_due = lambda dialing: False
+is_due = Reconnect.is_due
+Reconnect.is_due = lambda reconnect: False
 """
 """No attempt to connect before the descriptor of the last one is taken: one that finds nobody is
 the outage's one line, one that finds the daemon ends it.
@@ -65,7 +65,7 @@ def test_a_connection_that_is_lost_at_the_limit_is_made_again(
     until(lambda: not agent.do("link.has_socket"), "a connection that is hung up")
     agent.do("taken += take_all()")  # the descriptor that was the connection's is gone, too
     daemon.start()
-    agent.do("Dialing.is_due = is_due; reply.token('two')")
+    agent.do("Reconnect.is_due = is_due; reply.token('two')")
     until(lambda: "Too many open files" in agent.log_path.read_text(), "a warning")
     agent.do("free(taken)")
     until(lambda: agent.do("client.stats().backlog") == 0, "nothing waits any more")

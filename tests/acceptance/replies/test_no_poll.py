@@ -42,5 +42,5 @@ def test_it_appends_without_waiting(daemon: DaemonProcess, agent: Obedient) -> N
     daemon.kill()
     agent.do("session.append('note', {'n': 2}, wait=False)")
     daemon.start()
-    until(lambda: agent.do("len(client._outbox)") == 0, "what was posted is answered")
+    until(lambda: agent.do("len(client._append_queue)") == 0, "what was posted is answered")
     assert agent.do("len(session.events())") == 2

@@ -15,7 +15,7 @@ import pytest
 import walld_client
 from colours import connect
 from daemon_process import PATIENCE_SECONDS, DaemonProcess, until
-from walld_client.link.reconnect import Dialing
+from walld_client.link.reconnect import Reconnect
 
 HOUR = 3600.0
 COUNT = 5
@@ -27,7 +27,7 @@ def die(daemon: DaemonProcess, client: Any) -> None:
     daemon.kill()
     until(lambda: not link.has_socket, "a client without a connection")
     with link.mutex:
-        link.dialing.retry_at = time.monotonic() + HOUR
+        link.reconnect.retry_at = time.monotonic() + HOUR
 
 
 def succeed(daemon: DaemonProcess, client: Any) -> None:
@@ -75,7 +75,7 @@ def test_what_was_said_while_nobody_was_there_comes_first(
         reply = client.reply("s", stream_id="r")
         last = [reply.token(f"{at} ") for at in range(10_000)][-1]
         with client.inner._link.mutex:
-            client.inner._link.dialing.retry_at = time.monotonic() + HOUR
+            client.inner._link.reconnect.retry_at = time.monotonic() + HOUR
         daemon.start()
         (found,) = client.recover_all("s")
         assert (found.stream_id, found.last_seq, found.gaps) == ("r", last, [])
@@ -87,7 +87,7 @@ def test_who_cannot_say_it_cannot_know(
     daemon: DaemonProcess, colour: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Nobody brings the attempt forward here: then the answer is not "nothing"."""
-    monkeypatch.setattr(Dialing, "hurry", lambda _: None)
+    monkeypatch.setattr(Reconnect, "hurry", lambda _: None)
     client = connect(colour, daemon.socket_path, timeout=PATIENCE_SECONDS / 10)
     try:
         client.reply("s", stream_id="r").token("said")

@@ -17,7 +17,7 @@ from walld_client.wire import messages as wire
 
 from walld.cli.client import Daemon
 from walld.cli.session import import_file
-from walld.cli.session_client import Asking
+from walld.cli.session_client import SessionClient
 from walld.errors import WalldError
 
 HOSTILE = "chat\x1b]0;owned\x07\u202e/../é"
@@ -391,7 +391,7 @@ def test_an_import_that_was_killed_is_ended_by_one_of_the_file_as_it_has_grown(
     assert "import_unfinished" not in cli("resume-check", "here")[1]
 
 
-class _Deletes(Asking):
+class _Deletes(SessionClient):
     """Somebody deletes the session behind the second request that appends to it."""
 
     appended = 0

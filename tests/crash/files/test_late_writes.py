@@ -1,4 +1,4 @@
-"""What an owner wrote comes to its segment when another daemon has taken the directory over (I13).
+"""What an owner wrote comes to its segment when another daemon has taken the directory (SIM13).
 
 So it does from a machine that was suspended: its kernel writes back to the file server what it
 held. Here its bytes are put where they would have come to.

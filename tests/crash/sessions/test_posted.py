@@ -173,7 +173,7 @@ for n in range(1, 40):
     session.append('n', {'n': n}, wait=False)
 if not (pid := os.fork()):
     session.append('n', {'n': 1000}, wait=False)
-    raise SystemExit(0 if len(client._outbox) == 1 else 3)
+    raise SystemExit(0 if len(client._append_queue) == 1 else 3)
 assert os.waitpid(pid, 0)[1] == 0
 print(flush=True)
 input()
@@ -292,7 +292,7 @@ def test_a_beginning_that_a_frozen_walld_took_late_is_in_the_log_once(
     daemon.freeze()
     reply = turn.reply()
     daemon.thaw()
-    client._outbox.settle(PATIENCE_SECONDS)
+    client._append_queue.settle(PATIENCE_SECONDS)
     session = daemon.reader.session("s")
     types = [event["type"] for event in session.events()]
     assert types == ["turn_submitted", "turn_assistant_started"]

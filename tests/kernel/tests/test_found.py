@@ -90,7 +90,7 @@ def test_a_resolved_reply_is_not_answered_by_a_start_that_has_yet_to_remove_its_
             with Peer(virtual) as other:  # keeps the segment, and the tombstone in it
                 other.send(wire.Start(1, 0, "alive", "s"), *tokens(1, 3))
                 await other.drain("synced")
-                kept = virtual.engine.kept
+                kept = virtual.engine.partials
                 await until(lambda: list(kept.all_names()), 120.0)
                 unlink = virtual.disk.unlink
 

@@ -49,7 +49,7 @@ def test_close_does_not_wait_for_the_next_attempt_to_be_due(daemon: FakeDaemon, 
     async def main() -> None:
         client = aio.connect(path)
         client.reply("S").token("x")
-        client._link.dialing.back_off(60.0)
+        client._link.reconnect.back_off(60.0)
         daemon.start()
         assert await client.close(10)
 
@@ -62,7 +62,7 @@ def test_close_does_not_wait_for_the_next_attempt_to_be_due(daemon: FakeDaemon, 
 def test_close_waits_no_longer_than_it_may_for_the_descriptor(
     daemon: FakeDaemon, path: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The keeper, which alone closes it, may be at something else."""
+    """The I/O thread, which alone closes it, may be at something else."""
     shut = Link.shut
     monkeypatch.setattr(Link, "shut", lambda link, _done: shut(link, lambda: None))
 
@@ -178,7 +178,7 @@ def test_a_drain_is_awaited(daemon: FakeDaemon, path: str) -> None:
         )
         peer.say(wire.Drained(2, "synced"))
         assert await waiting
-        assert client._link.hearing.drains == {}
+        assert client._link.acks.drains == {}
         with pytest.raises(ValueError, match="level"):
             await reply.drain(1, "nothing")
         await client.close()

@@ -172,7 +172,7 @@ client = walld_client.connect(sys.argv[1])
 start, found = threading.Barrier(8), []
 def ask():
     start.wait(20)
-    found.append((walld_client.Session, client.session("S") and client._outbox, client._pool))
+    found.append((walld_client.Session, client.session("S") and client._append_queue, client._pool))
 threads = [threading.Thread(target=ask) for _ in range(8)]
 for one in threads: one.start()
 for one in threads: one.join()

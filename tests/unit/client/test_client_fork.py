@@ -17,7 +17,7 @@ from fake_daemon import FakeDaemon, Peer
 from walld_client.link.connection import Connection
 from walld_client.query.aio_query import AsyncQuery
 from walld_client.query.query import Query
-from walld_client.session.append_connection import Carrier
+from walld_client.session.append_connection import AppendConnection
 from walld_client.wire import messages as wire
 
 PREAMBLE = """
@@ -202,17 +202,17 @@ with client._closing.lock:
     assert parent.wait(20) == 0
 
 
-MAKERS: list[Callable[[Callable[[], str]], Query | AsyncQuery | Carrier | Connection]] = [
+MAKERS: list[Callable[[Callable[[], str]], Query | AsyncQuery | AppendConnection | Connection]] = [
     lambda locate: Query(locate, 1.0),
     lambda locate: AsyncQuery(locate, 1.0),
-    Carrier,
+    AppendConnection,
     lambda locate: Connection(locate, 1 << 20, b""),
 ]
 
 
 @pytest.mark.parametrize("make", MAKERS, ids=["query", "aio query", "posts", "link"])
 def test_a_fork_in_the_middle_of_another_thread_s_close(
-    make: Callable[[Callable[[], str]], Query | AsyncQuery | Carrier | Connection],
+    make: Callable[[Callable[[], str]], Query | AsyncQuery | AppendConnection | Connection],
 ) -> None:
     """socket.close() lets other threads go on, maybe to a fork, with its descriptor already -1."""
     thing = make(lambda: "/nowhere")

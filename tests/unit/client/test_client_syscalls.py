@@ -27,7 +27,7 @@ def parked():                  # in poll(2) or ppoll(2), on any 64-bit Linux
         return now.read().split()[0] in ("7", "271", "73")
 def woken():                   # a byte in its pipe that it has not read
     pending = array.array("i", [0])
-    pipe = process.keeper()._pipe  # the thread makes it
+    pipe = process.io_thread()._pipe  # the thread makes it
     if pipe is None:
         return True
     fcntl.ioctl(pipe[0], termios.FIONREAD, pending)

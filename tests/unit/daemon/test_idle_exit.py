@@ -33,7 +33,9 @@ def test_a_lock_that_hangs_holds_up_no_agent(
     async def main() -> None:
         async with living(Home(tmp_path)) as virtual:
             daemon = virtual.daemon
-            idle = IdleExit(str(tmp_path / "users"), daemon.door, daemon.connections, daemon.state)
+            idle = IdleExit(
+                str(tmp_path / "users"), daemon.acceptor, daemon.connections, daemon.status
+            )
             monkeypatch.setattr(fcntl, "flock", hangs)
             async with anyio.create_task_group() as tasks:
                 ended: list[str] = []

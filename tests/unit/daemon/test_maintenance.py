@@ -39,10 +39,10 @@ def test_trouble_in_the_background_is_not_the_end(tmp_path: Path) -> None:
                 virtual.disk.replace = failing  # type: ignore[method-assign]
                 virtual.engine.orphan(virtual.engine.registry.by_key[UID, "r"], "agent_lost")
                 await anyio.sleep(2)
-                assert len(virtual.engine.kept) == 0
+                assert len(virtual.engine.partials) == 0
                 assert text_of(await recovered(virtual, "r")) == b"a"
                 await anyio.sleep(10)
-                assert len(virtual.engine.kept) == 1
+                assert len(virtual.engine.partials) == 1
                 assert await asked(virtual, wire.Status(1))
 
     run(main)
@@ -69,8 +69,8 @@ def test_a_step_that_fails_keeps_none_behind_it(
     async def main() -> None:
         home = Home(tmp_path)
         async with living(home) as virtual:
-            background = virtual.daemon.background
-            rooms = (background._keeper, background._checkpoints, background._reclaimer)
+            maintenance = virtual.daemon.maintenance
+            rooms = (maintenance._partial_writer, maintenance._checkpoints, maintenance._compaction)
             (room,) = [one for one in rooms if hasattr(one, step)]
             whole = getattr(room, step)
             setattr(room, step, failing)
@@ -81,7 +81,7 @@ def test_a_step_that_fails_keeps_none_behind_it(
                 agent.send(wire.End(1, 2, True), wire.Release(1, 3))
                 virtual.engine.orphan(virtual.engine.registry.by_key[UID, "q"], "agent_lost")
                 await anyio.sleep(700)
-            assert len(virtual.engine.kept) == 1
+            assert len(virtual.engine.partials) == 1
             if step != "empty_oldest":
                 assert home.holds(b"released") == []
             status = await asked(virtual, wire.Status(1))
@@ -116,7 +116,7 @@ def test_a_reply_that_cannot_be_kept_keeps_no_other_waiting(tmp_path: Path) -> N
                 for stream in virtual.engine.registry.replies:
                     virtual.engine.orphan(stream, "agent_lost")
                 await anyio.sleep(20)
-                assert sorted(virtual.engine.kept.of_session(UID, "s")) == ["r2", "r3"]
+                assert sorted(virtual.engine.partials.of_session(UID, "s")) == ["r2", "r3"]
                 assert text_of(await recovered(virtual, "r1")) == b"text"
 
     run(main)
@@ -128,14 +128,14 @@ def test_who_asks_all_the_time_keeps_released_text_no_longer(tmp_path: Path) -> 
     async def main() -> None:
         home = Home(tmp_path)
         async with living(home) as virtual:
-            background = virtual.daemon.background
-            keep = background._keeper.keep
+            maintenance = virtual.daemon.maintenance
+            keep = maintenance._partial_writer.keep
 
             async def kept(stream: Stream) -> None:
                 if stream.begin.stream_id != "r2":  # one that may not be kept yet holds up none
                     await keep(stream)
 
-            background._keeper.keep = kept  # type: ignore[method-assign]
+            maintenance._partial_writer.keep = kept  # type: ignore[method-assign]
             with Peer(virtual) as agent:
                 agent.send(wire.Start(1, 0, "released", "s"), wire.Token(1, 1, b"released"))
                 for number in range(2, 62):
@@ -143,15 +143,17 @@ def test_who_asks_all_the_time_keeps_released_text_no_longer(tmp_path: Path) -> 
                     agent.send(wire.Token(number, 1, b"text" * 15_000))
                     await agent.drain("synced")
                 agent.send(wire.End(1, 2, True), wire.Release(1, 3))
-                background._reader.busy = 1
+                maintenance._reader.busy = 1
                 for number in range(2, 62):
                     virtual.engine.orphan(virtual.engine.registry.by_key[UID, f"r{number}"], "dead")
                 await anyio.sleep(33)  # `reclaim_seconds`, and what is live is carried, in pieces
                 assert home.holds(b"released") == []
-                assert len(virtual.engine.kept) >= 25, "one a second, though nobody stops asking"
-                background._reader.busy = 0
+                assert len(virtual.engine.partials) >= 25, (
+                    "one a second, though nobody stops asking"
+                )
+                maintenance._reader.busy = 0
                 await anyio.sleep(2)
-                assert len(virtual.engine.kept) == 59
+                assert len(virtual.engine.partials) == 59
 
     run(main)
 
@@ -194,7 +196,7 @@ def test_a_bug_met_by_one_session_is_the_end_of_no_other(
                 for session_id in ("bad", "good"):
                     await append(virtual, session_id, number)
                 await anyio.sleep(2)
-            good = virtual.engine.ledgers.open[UID, "good"]
+            good = virtual.engine.session_logs.open[UID, "good"]
             assert not good.pending, "it is held up"
         armed.append(True)
         async with living(home) as virtual:
@@ -207,7 +209,7 @@ def test_a_bug_met_by_one_session_is_the_end_of_no_other(
             armed.clear()
             await append(virtual, "bad", 3)
             await anyio.sleep(130)
-            assert not virtual.engine.ledgers.pending_bytes, "it is tried again"
+            assert not virtual.engine.session_logs.pending_bytes, "it is tried again"
         async with living(home) as virtual:
             assert len(await asked(virtual, wire.Events(1, "bad", 0, 0))) == 241
 

@@ -14,7 +14,7 @@ import pytest
 from daemon_process import until
 
 from walld import limits
-from walld.daemon.metrics_http import Scrapes, of_this_host
+from walld.daemon.metrics_http import MetricsServer, of_this_host
 
 GET = b"GET /metrics HTTP/1.1\r\nHost: walld\r\n\r\n"
 BODY = b"walld 1\n" * 200_000
@@ -30,13 +30,13 @@ def paged(body: bytes) -> Callable[..., list[bytes]]:
 
 
 @pytest.fixture
-def served() -> Iterator[Scrapes]:
-    scrapes = Scrapes("127.0.0.1", 0, paged(BODY))
+def served() -> Iterator[MetricsServer]:
+    scrapes = MetricsServer("127.0.0.1", 0, paged(BODY))
     yield scrapes
     scrapes.close()
 
 
-def connected(served: Scrapes) -> socket.socket:
+def connected(served: MetricsServer) -> socket.socket:
     peer = socket.create_connection(("127.0.0.1", served.port), timeout=10)
     peer.settimeout(10)
     return peer
@@ -49,7 +49,7 @@ def read_all(peer: socket.socket) -> bytes:
     return found
 
 
-def asked(served: Scrapes, request: bytes) -> tuple[bytes, bytes]:
+def asked(served: MetricsServer, request: bytes) -> tuple[bytes, bytes]:
     """Head and body of the answer."""
     with connected(served) as peer:
         peer.sendall(request)
@@ -57,7 +57,7 @@ def asked(served: Scrapes, request: bytes) -> tuple[bytes, bytes]:
     return head, body
 
 
-def test_who_asks_has_the_page(served: Scrapes) -> None:
+def test_who_asks_has_the_page(served: MetricsServer) -> None:
     head, found = asked(served, GET)
     assert head.split(b"\r\n")[0].endswith(b" 200 OK")
     assert found == BODY
@@ -84,12 +84,12 @@ def test_a_name_that_is_not_of_this_port_is_told_so(host: str, status: int) -> N
     assert body == b"page" if status == 200 else host.encode() in body and b"box.internal" in body
 
 
-def test_what_is_no_request_is_told_so_and_the_next_one_answered(served: Scrapes) -> None:
+def test_what_is_no_request_is_told_so_and_the_next_one_answered(served: MetricsServer) -> None:
     assert b" 400 " in asked(served, b"\x00\xff a b c\r\n\r\n")[0].split(b"\r\n")[0] + b" "
     assert asked(served, GET)[1] == BODY
 
 
-def test_no_more_is_read_than_a_request_may_have(served: Scrapes) -> None:
+def test_no_more_is_read_than_a_request_may_have(served: MetricsServer) -> None:
     with connected(served) as peer:
         peer.sendall(b"GET / HTTP/1.1\r\nX: " + b"x" * limits.SCRAPE_BYTES_MAX)
         peer.settimeout(limits.SCRAPE_SECONDS_MAX / 2)
@@ -97,7 +97,7 @@ def test_no_more_is_read_than_a_request_may_have(served: Scrapes) -> None:
 
 
 def test_hundreds_that_say_nothing_take_few_descriptors_and_keep_nobody_out(
-    served: Scrapes,
+    served: MetricsServer,
 ) -> None:
     with ExitStack() as stack:
         before, threads = len(os.listdir("/proc/self/fd")), threading.active_count()
@@ -121,7 +121,7 @@ def test_hundreds_that_ask_and_hang_up_take_few_descriptors_and_keep_nobody_out(
         time.sleep(page_seconds)
         return paged(b"page")(*request)
 
-    scrapes = Scrapes("127.0.0.1", 0, application)
+    scrapes = MetricsServer("127.0.0.1", 0, application)
     try:
         before, threads = len(os.listdir("/proc/self/fd")), threading.active_count()
         for _ in range(100):
@@ -143,7 +143,7 @@ def test_who_has_asked_makes_room_for_none_before_its_page_is_made() -> None:
         assert may_go_on.wait(10)
         return paged(b"page")(*request)
 
-    scrapes = Scrapes("127.0.0.1", 0, application)
+    scrapes = MetricsServer("127.0.0.1", 0, application)
     try:
         with connected(scrapes) as peer, ExitStack() as stack:
             peer.sendall(GET)
@@ -159,7 +159,7 @@ def test_who_has_asked_makes_room_for_none_before_its_page_is_made() -> None:
 def test_who_does_not_ask_or_does_not_read_is_seen_off(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "SCRAPE_SECONDS_MAX", 0.2)
     body = bytes(32 * limits.MIB)
-    scrapes = Scrapes("127.0.0.1", 0, paged(body))
+    scrapes = MetricsServer("127.0.0.1", 0, paged(body))
     try:
         with connected(scrapes) as silent, connected(scrapes) as deaf:
             deaf.sendall(GET)
@@ -180,7 +180,7 @@ def test_a_page_that_fails_is_the_next_one_all_the_same(
             raise RuntimeError("changed while it was read")
         return paged(b"whole")(*request)
 
-    scrapes = Scrapes("127.0.0.1", 0, application)
+    scrapes = MetricsServer("127.0.0.1", 0, application)
     try:
         assert b" 500 " in asked(scrapes, GET)[0]
         assert asked(scrapes, GET)[1] == b"whole"
@@ -192,7 +192,7 @@ def test_a_page_that_fails_is_the_next_one_all_the_same(
 def test_a_port_that_is_taken_is_served_once_it_is_free(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(limits, "METRICS_RETRY_SECONDS", 0.01)
     with socket.create_server(("127.0.0.1", 0)) as taken:
-        scrapes = Scrapes("127.0.0.1", taken.getsockname()[1], paged(b"page"))
+        scrapes = MetricsServer("127.0.0.1", taken.getsockname()[1], paged(b"page"))
         assert scrapes.trouble == f"metrics on 127.0.0.1:{scrapes.port}: Address already in use"
     try:
         until(lambda: scrapes.trouble is None, "a port that is free")
@@ -205,7 +205,7 @@ def test_it_is_closed_while_it_waits_for_its_port(monkeypatch: pytest.MonkeyPatc
     for seconds in (0.0, 60.0):
         monkeypatch.setattr(limits, "METRICS_RETRY_SECONDS", seconds)
         with socket.create_server(("127.0.0.1", 0)) as taken:
-            scrapes = Scrapes("127.0.0.1", taken.getsockname()[1], paged(b""))
+            scrapes = MetricsServer("127.0.0.1", taken.getsockname()[1], paged(b""))
             scrapes.close()
         with socket.socket() as probe:
             assert probe.connect_ex(("127.0.0.1", scrapes.port)) != 0
@@ -213,4 +213,4 @@ def test_it_is_closed_while_it_waits_for_its_port(monkeypatch: pytest.MonkeyPatc
 
 def test_an_address_of_no_interface_is_an_error() -> None:
     with pytest.raises(OSError, match="Cannot assign"):
-        Scrapes("192.0.2.1", 0, paged(b""))
+        MetricsServer("192.0.2.1", 0, paged(b""))

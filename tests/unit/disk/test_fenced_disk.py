@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 
 from walld.disk.base import Disk
-from walld.disk.fenced import OwnedDisk
+from walld.disk.fenced import FencedDisk
 from walld.disk.real import RealDisk
 from walld.errors import TakenOver
 
-CHANGES: dict[str, Callable[[OwnedDisk], object]] = {
+CHANGES: dict[str, Callable[[FencedDisk], object]] = {
     "create": lambda disk: disk.create("new"),
     "reopen": lambda disk: disk.reopen("file"),
     "replace": lambda disk: disk.replace("file", b"new"),
@@ -39,7 +39,7 @@ def test_each_verb_that_changes_something_looks_first(tmp_path: Path, verb: str)
     tmp_path.chmod(0o700)
     is_owner = [False]
     with RealDisk(str(tmp_path)) as bare:
-        disk, before = OwnedDisk(bare, lambda: is_owner[0]), there()
+        disk, before = FencedDisk(bare, lambda: is_owner[0]), there()
         with pytest.raises(TakenOver, match="another daemon has raised the epoch") as raised:
             CHANGES[verb](disk)
         assert (raised.value.errno, there()) == (errno.ESTALE, before)

@@ -20,7 +20,7 @@ from walld.disk.real import RealDisk
 from walld.errors import FormatError
 from walld.partials.store import PartialStore
 from walld.recovery.directory_lock import own
-from walld.recovery.startup_recovery import mend
+from walld.recovery.startup_recovery import recover_storage
 from walld.wal.layout import Flag
 
 EPOCH = 1
@@ -68,7 +68,9 @@ def test_a_start_goes_on_in_its_log_or_says_what_to_do(
                 refused.append((name[:6], str(error)))
                 assert (data / LOCK_NAME).read_bytes() == damaged
                 continue
-            mended = mend(disk, PartialStore(disk), owner.log_uuid, owner.epoch, owner.told)
+            mended = recover_storage(
+                disk, PartialStore(disk), owner.log_uuid, owner.epoch, owner.told
+            )
             owner.close()
         assert (owner.log_uuid, sorted(mended.streams), mended.doubt) == (LOG, [1, 2], None), name
         assert owner.epoch > EPOCH, name

@@ -16,7 +16,7 @@ from walld.disk.lock_record import LOCK_NAME, LockRecord, lock_record, parse_loc
 from walld.disk.real import RealDisk, RealFile
 from walld.partials.store import PartialStore
 from walld.recovery.directory_lock import own
-from walld.recovery.startup_recovery import mend
+from walld.recovery.startup_recovery import recover_storage
 
 
 @pytest.fixture
@@ -86,7 +86,9 @@ def _start(path: Path) -> str | None:
         try:
             lock = parse_lock((path / LOCK_NAME).read_bytes(), LOCK_NAME)
             assert lock is not None
-            mended = mend(disk, PartialStore(disk), owner.log_uuid, owner.epoch, owner.told)
+            mended = recover_storage(
+                disk, PartialStore(disk), owner.log_uuid, owner.epoch, owner.told
+            )
         finally:
             owner.close()
     if mended.doubt is not None:

@@ -10,8 +10,8 @@ from wal_files import BytesFile
 from walld_client.wire import messages as wire
 
 from walld import limits
-from walld.engine.batch import Sealed
-from walld.engine.peer import Connection
+from walld.engine.batch import SealedBatch
+from walld.engine.producer import Connection
 from walld.engine.stream import Place
 from walld.wal import records
 from walld.wal.encode import Batch
@@ -36,9 +36,9 @@ def agent(world: World) -> Connection:
     return world.connect()
 
 
-def finished(world: World) -> Sealed:
+def finished(world: World) -> SealedBatch:
     """The batch that is being built."""
-    sealed = world.engine.sealing.finish()
+    sealed = world.engine.batches.finish()
     assert sealed is not None
     return sealed
 
@@ -75,9 +75,9 @@ def test_what_is_acknowledged_comes_from_the_batch(world: World, agent: Connecti
 def test_also_while_the_batch_is_still_being_built(world: World, agent: Connection) -> None:
     """B1: a flush yields between records."""
     stream = world.begin(agent)
-    world.engine.sealing.seal_some(1)
+    world.engine.batches.seal_some(1)
     world.say(agent, wire.Token(1, 1, b"a"))
-    sealed = world.engine.sealing.finish()
+    sealed = world.engine.batches.finish()
     assert sealed is not None
     world.write(sealed)
     assert stream.written_seq == 0
@@ -88,7 +88,7 @@ def test_at_every_moment_a_reader_finds_everything_once(world: World, agent: Con
     stream = world.begin(agent)
     steps: list[Callable[[], object]] = [
         lambda: world.say(agent, wire.Token(1, 1, b"one ")),
-        lambda: world.engine.sealing.seal_some(1),
+        lambda: world.engine.batches.seal_some(1),
         lambda: world.say(agent, wire.Token(1, 2, b"two ")),
         lambda: batches.append(finished(world)),
         lambda: world.say(agent, wire.Token(1, 3, b"three")),
@@ -96,7 +96,7 @@ def test_at_every_moment_a_reader_finds_everything_once(world: World, agent: Con
         lambda: world.engine.synced(1),
         world.flush,
     ]
-    batches: list[Sealed] = []
+    batches: list[SealedBatch] = []
     said = [b"one ", b"one ", b"one two ", b"one two ", b"one two three"]
     for number, step in enumerate(steps):
         step()
@@ -116,7 +116,7 @@ def test_numbers_are_dense_and_given_at_sealing(world: World, agent: Connection)
         world.write(second)
     world.write(first)
     world.write(second)
-    third = world.engine.sealing.finish_empty()
+    third = world.engine.batches.finish_empty()
     assert (third.batch.batch_no, third.batch.records) == (3, 0)
 
 
@@ -144,7 +144,7 @@ def test_a_batch_is_cut_before_its_limit_and_a_larger_record_is_its_own(
     (own,) = [s for s in batches if len(s.batch) > limits.BATCH_BYTES_CUT]
     assert own.batch.records == 1
     assert len(own.batch) <= limits.BATCH_BYTES_MAX
-    assert world.engine.sealing.queue_bytes == 0
+    assert world.engine.batches.queue_bytes == 0
 
 
 def test_a_stream_larger_than_a_batch_goes_out_in_order(world: World, agent: Connection) -> None:
@@ -167,13 +167,13 @@ def test_watermarks_in_order_and_synced_without_holes(world: World, agent: Conne
     for seq in range(1, 4):
         world.say(agent, wire.Token(1, seq, b"x"))
         world.flush()
-    assert world.engine.sealing.in_memory(Place(2, BATCH_HEADER_BYTES + ENTRY_BYTES, 1)) is not None
+    assert world.engine.batches.in_memory(Place(2, BATCH_HEADER_BYTES + ENTRY_BYTES, 1)) is not None
     world.engine.synced(2)
     assert (stream.written_seq, stream.synced_seq) == (3, 2)
-    assert list(world.engine.sealing.unsynced) == [3]
-    assert world.engine.sealing.unsynced_bytes == len(world.engine.sealing.unsynced[3].batch)
+    assert list(world.engine.batches.unsynced) == [3]
+    assert world.engine.batches.unsynced_bytes == len(world.engine.batches.unsynced[3].batch)
     world.sync()
-    assert (stream.synced_seq, world.engine.sealing.unsynced_bytes) == (3, 0)
+    assert (stream.synced_seq, world.engine.batches.unsynced_bytes) == (3, 0)
 
 
 def test_all_that_is_not_synced_comes_again_also_the_second_time(
@@ -186,14 +186,14 @@ def test_all_that_is_not_synced_comes_again_also_the_second_time(
     for seq in (1, 2, 3):
         world.say(agent, wire.Token(1, seq, b"abc"[seq - 1 : seq]))
         world.flush()
-    sealing, segments = world.engine.sealing, world.engine.segments
-    segments.poison(sealing.synced_no)
-    again = sealing.unwritten_again()
+    batches, segments = world.engine.batches, world.engine.segments
+    segments.poison(batches.synced_no)
+    again = batches.unwritten_again()
     assert [sealed.batch.batch_no for sealed in again] == [2, 3, 4]
     world.segment()
     world.write(again[0])
-    segments.poison(sealing.synced_no)
-    again = sealing.unwritten_again()
+    segments.poison(batches.synced_no)
+    again = batches.unwritten_again()
     assert [sealed.batch.batch_no for sealed in again] == [2, 3, 4]
     world.segment()
     for sealed in again:
@@ -210,14 +210,14 @@ def test_what_is_written_again_counts_once(world: World, agent: Connection) -> N
     world.flush()
     first = world.engine.agent_bytes
     world.replace_segment()
-    assert (world.engine.agent_bytes, world.engine.sealing.carry_bytes) == (first, 0)
+    assert (world.engine.agent_bytes, world.engine.batches.carry_bytes) == (first, 0)
 
 
 def test_a_tombstone_is_behind_every_record_of_its_stream(world: World, agent: Connection) -> None:
     """B4: also of one whose last record is in the batch being built."""
     stream = world.begin(agent)
     world.say(agent, wire.End(1, 1, clean=True))
-    world.engine.sealing.seal_some(1)
+    world.engine.batches.seal_some(1)
     world.say(agent, wire.Release(1, 2))
     assert stream.gone
     rows = [row for sealed in world.flush() for row in entries(sealed)]
@@ -239,7 +239,7 @@ def test_release_while_its_batch_is_on_its_way(world: World, agent: Connection) 
     world.sync()
     assert (stream.written_seq, stream.synced_seq) == (2, 2)
     assert world.engine.segments.live_bytes == 0
-    assert world.engine.sealing.queue_bytes == 0
+    assert world.engine.batches.queue_bytes == 0
 
 
 def test_a_recount_while_a_tombstone_is_being_sealed(world: World, agent: Connection) -> None:
@@ -248,9 +248,9 @@ def test_a_recount_while_a_tombstone_is_being_sealed(world: World, agent: Connec
     world.flush()
     world.begin(agent, 2)
     world.say(agent, wire.Release(1, 2))
-    world.engine.sealing.seal_some(1)
+    world.engine.batches.seal_some(1)
     world.replace_segment()
-    sealed = world.engine.sealing.finish()
+    sealed = world.engine.batches.finish()
     assert sealed is not None
     world.write(sealed)
     world.flush()
@@ -263,8 +263,8 @@ def test_what_is_released_in_the_batch_being_built_is_as_due(
     """Its bytes are in that batch and no live byte counts them: the clock must run all the same."""
     kept, gone = world.begin(agent, 1), world.begin(agent, 2)
     world.say(agent, wire.Token(1, 1, b"stays"), wire.Token(2, 1, b"goes"))
-    sealing = world.engine.sealing
-    sealing.seal_some(sealing.waiting)
+    batches = world.engine.batches
+    batches.seal_some(batches.waiting)
     world.say(agent, wire.End(2, 2, clean=True), wire.Release(2, 3))
     assert gone.gone
     world.write(finished(world), 7.0)
@@ -277,7 +277,7 @@ def test_released_before_its_first_flush_is_never_written(world: World, agent: C
     stream = world.begin(agent)
     world.say(agent, wire.Token(1, 1, b"secret"), wire.End(1, 2, clean=True), wire.Release(1, 3))
     assert world.flush() == []
-    assert world.engine.sealing.queue_bytes == 0
+    assert world.engine.batches.queue_bytes == 0
     assert (stream.written_seq, stream.synced_seq) == (3, 3)
     world.engine.acknowledge(agent)
     (ack,) = world.heard(agent)
@@ -301,7 +301,7 @@ def test_carried_records_stand_for_those_they_replace(world: World, agent: Conne
     assert world.engine.segments.oldest.unlink_after == 4, "the copy must be synced first (G3)"
     assert {s.segment_id: s.live_bytes for s in world.engine.segments} == world.recounted()
     assert world.engine.carried_bytes == ENTRY_BYTES + entries(sealed)[0][3]
-    assert world.engine.sealing.carry_bytes == 0
+    assert world.engine.batches.carry_bytes == 0
 
 
 def test_a_second_carry_of_the_same_records_waits_for_the_first(
@@ -313,9 +313,9 @@ def test_a_second_carry_of_the_same_records_waits_for_the_first(
         world.say(agent, wire.Token(1, seq, b"abc"[seq - 1 : seq]))
         world.flush()
     world.engine.carry(carry_of(world, stream, 0, 2), 0.0)
-    world.engine.sealing.seal_some(1)
+    world.engine.batches.seal_some(1)
     assert stream.carrying
-    sealed = world.engine.sealing.finish()
+    sealed = world.engine.batches.finish()
     assert not stream.carrying
     assert sealed is not None
     world.write(sealed)
@@ -339,7 +339,7 @@ def test_a_stale_carry_is_never_written(world: World, agent: Connection, change:
     rows = [row for sealed in world.flush() for row in entries(sealed)]
     assert not [row for row in rows if row[4] & Flag.CARRIED]
     assert not stream.carrying
-    assert (world.engine.sealing.queue_bytes, world.engine.sealing.carry_bytes) == (0, 0)
+    assert (world.engine.batches.queue_bytes, world.engine.batches.carry_bytes) == (0, 0)
 
 
 def test_a_crowded_stream_is_noticed_at_its_bound(world: World, agent: Connection) -> None:
@@ -349,34 +349,34 @@ def test_a_crowded_stream_is_noticed_at_its_bound(world: World, agent: Connectio
         world.say(agent, wire.Token(1, seq, b"x"))
         world.flush()
     world.say(agent, wire.Token(1, seq + 1, b"x"))
-    assert (stream.records, world.engine.sealing.crowded) == (limits.INDEX_ENTRIES_MAX - 1, {})
+    assert (stream.records, world.engine.batches.crowded) == (limits.INDEX_ENTRIES_MAX - 1, {})
     world.flush()
     world.say(agent, wire.Token(1, seq + 2, b"x"))
     world.flush()
-    assert world.engine.sealing.crowded == {stream.no: stream}
+    assert world.engine.batches.crowded == {stream.no: stream}
 
 
 def test_on_the_reserve_only_what_has_ended_is_written(world: World, agent: Connection) -> None:
     going = world.begin(agent, 1)
     world.begin(agent, 2)
     world.say(agent, wire.Token(1, 1, b"a"), wire.End(2, 1, clean=True))
-    world.engine.sealing.ends_only = True
+    world.engine.batches.ends_only = True
     sealed = world.seal(2)
     assert sealed is not None
     assert [row[0] for row in entries(sealed)] == [2]
     world.write(sealed)
     assert world.text(going) == b"a"
-    world.engine.sealing.ends_only = False
+    world.engine.batches.ends_only = False
     world.flush()
     assert going.written_seq == 1
-    assert world.engine.sealing.queue_bytes == 0
+    assert world.engine.batches.queue_bytes == 0
 
 
 def test_a_batch_made_elsewhere_takes_its_place(world: World, agent: Connection) -> None:
-    sealed = world.engine.sealing.adopt(Batch(1, 0, b"", []))
+    sealed = world.engine.batches.adopt(Batch(1, 0, b"", []))
     world.write(sealed)
     world.begin(agent)
     (after,) = world.flush()
     assert after.batch.batch_no == 2
     with pytest.raises(AssertionError):
-        world.engine.sealing.adopt(Batch(9, 0, b"", []))
+        world.engine.batches.adopt(Batch(9, 0, b"", []))

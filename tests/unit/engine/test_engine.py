@@ -8,10 +8,10 @@ from engine_world import LOG, World, carry_of, entries
 from walld_client.wire import messages as wire
 
 from walld import limits
-from walld.engine.partial_index import KeptFacts
-from walld.engine.peer import Connection
+from walld.engine.partial_index import IndexedPartial
+from walld.engine.producer import Connection
 from walld.engine.stream import Place, Stream
-from walld.partials.names import Whose
+from walld.partials.names import PartialOwner
 from walld.wal import records
 from walld.wal.layout import Flag
 
@@ -29,9 +29,9 @@ def agent(world: World) -> Connection:
 def kept(world: World, stream: Stream) -> None:
     """What the keeper does with an orphan that is all written."""
     begin = stream.begin
-    facts = KeptFacts(
-        *(stream.no, stream.next_seq - 1, world.engine.sealing.written_no, begin.at_ms),
-        whose=Whose(begin.producer, begin.number, stream.session_id),
+    facts = IndexedPartial(
+        *(stream.no, stream.next_seq - 1, world.engine.batches.written_no, begin.at_ms),
+        whose=PartialOwner(begin.producer, begin.number, stream.session_id),
     )
     world.engine.keep(stream, stream.session_id, stream.begin.stream_id, facts)
 
@@ -43,7 +43,7 @@ def test_a_drain_is_answered_when_all_before_it_is_written(world: World, agent: 
     world.begin(agent)
     world.say(agent, wire.Token(1, 1, b"a"), wire.Drain(7, "written"))
     assert world.heard(agent) == []
-    assert world.engine.commit.flush_at() == 0.0, "who waits cuts the linger short"
+    assert world.engine.schedule.flush_at() == 0.0, "who waits cuts the linger short"
     world.flush()
     assert world.heard(agent) == [wire.Ack(LOG, 1, 0, [(1, 1, -1)]), wire.Drained(7, "written")]
 
@@ -55,7 +55,7 @@ def test_a_drain_for_synced_waits_for_its_sync_and_brings_the_ack(
     world.say(agent, wire.Token(1, 1, b"a"), wire.Drain(7, "synced"))
     world.flush()
     assert world.heard(agent) == []
-    assert world.engine.commit.sync_at(0) == 0.0
+    assert world.engine.schedule.sync_at(0) == 0.0
     world.say(agent, wire.Token(1, 2, b"b"))
     world.flush()
     world.engine.synced(1)
@@ -78,22 +78,22 @@ def test_a_batch_that_only_tells_keeps_nobody_waiting(world: World, agent: Conne
     world.begin(agent)
     world.flush()
     world.sync()
-    world.write(world.engine.sealing.finish_empty())
+    world.write(world.engine.batches.finish_empty())
     world.say(agent, wire.Drain(1, "synced"))
     world.flush()
-    due = world.engine.commit.sync_at(0)
+    due = world.engine.schedule.sync_at(0)
     assert wire.Drained(1, "synced") in world.heard(agent) or due == 0.0
 
 
 def test_a_waiter_of_a_flush_waits_for_that_flush_alone(world: World, agent: Connection) -> None:
     """A request that comes while a flush is on its way is not answered by it."""
     world.begin(agent)
-    world.engine.commit.flush_begun()
+    world.engine.schedule.flush_begun()
     _, waiters = world.engine.begin_flush()
     world.say(agent, wire.Drain(1, "written"))
     world.engine.flushed(waiters)
     assert world.heard(agent) == []
-    assert world.engine.commit.flush_at() == 0.0
+    assert world.engine.schedule.flush_at() == 0.0
     world.flush()
     assert world.heard(agent) == [wire.Ack(LOG, 1, 0, [(1, 0, -1)]), wire.Drained(1, "written")]
 
@@ -101,7 +101,7 @@ def test_a_waiter_of_a_flush_waits_for_that_flush_alone(world: World, agent: Con
 def test_what_found_no_room_waits_on(world: World, agent: Connection) -> None:
     world.begin(agent)
     world.say(agent, wire.Drain(1, "written"))
-    oldest = world.engine.commit.flush_begun()
+    oldest = world.engine.schedule.flush_begun()
     _, waiters = world.engine.begin_flush()
     world.engine.not_flushed(waiters, oldest)
     assert world.heard(agent) == []
@@ -233,7 +233,7 @@ def test_a_revived_stream_counts_its_times_from_when_it_began(
 
 
 def body_of(world: World, place: Place) -> bytes:
-    body = world.engine.sealing.in_memory(place)
+    body = world.engine.batches.in_memory(place)
     assert body is not None
     return body
 
@@ -267,8 +267,8 @@ def test_a_revived_stream_that_had_ended_may_be_released(world: World, agent: Co
 
 def test_attested_is_the_highest_that_was_told(world: World) -> None:
     for number in (3, 9, 4):
-        world.engine.attested.attest(number)
-    assert world.engine.attested.missing == 9
+        world.engine.lost_acked.attest(number)
+    assert world.engine.lost_acked.missing == 9
 
 
 @pytest.mark.parametrize("is_gap", [True, False])
@@ -278,7 +278,7 @@ def test_what_a_full_disk_dropped_is_said_again_to_who_comes_back(
     """Nobody may have heard it, and an Ack covers gaps. What can be taken now is not lost."""
     world.begin(agent)
     world.engine.disk_full = True
-    world.engine.sealing.queue_bytes += limits.QUEUE_BYTES_MAX
+    world.engine.batches.queue_bytes += limits.QUEUE_BYTES_MAX
     rest = [wire.Token(1, 1, b"b"), wire.End(1, 2, clean=True)]
     world.say(agent, *rest[: 1 + is_gap])
     again = world.connect()
@@ -301,7 +301,7 @@ def test_kept_as_a_partial_is_let_go_by_the_log(world: World, agent: Connection)
     kept(world, stream)
     assert world.engine.segments.live_bytes == 0
     assert world.engine.segments.oldest.dead_since is None, "nobody released it"
-    assert world.engine.kept.of_session(1000, "s") == ["r1"]
+    assert world.engine.partials.of_session(1000, "s") == ["r1"]
     assert (stream.gone, world.engine.orphans) == (True, {})
 
 
@@ -311,7 +311,7 @@ def test_what_still_waits_is_never_kept(world: World, agent: Connection) -> None
     world.engine.lose(agent.process, "agent_lost")
     with pytest.raises(AssertionError):
         kept(world, stream)
-    world.engine.sealing.seal_some(1)
+    world.engine.batches.seal_some(1)
     with pytest.raises(AssertionError):
         kept(world, stream)
 
@@ -333,7 +333,7 @@ def test_what_is_on_its_way_is_not_kept(world: World, agent: Connection) -> None
 
 
 def test_resolving_a_partial_buries_its_records(world: World) -> None:
-    world.engine.bury(KeptFacts(9, 44, 3, 5), now=3.0)
+    world.engine.bury(IndexedPartial(9, 44, 3, 5), now=3.0)
     (sealed,) = world.flush()
     assert entries(sealed)[0][:3] == (9, 44, 44)
     assert entries(sealed)[0][4] == Flag.RESOLVED
@@ -352,7 +352,7 @@ def test_released_twice_is_our_bug(world: World, agent: Connection) -> None:
 def test_the_queue_has_a_mark_where_reading_stops_and_one_where_it_goes_on(world: World) -> None:
     engine, most = world.engine, limits.QUEUE_BYTES_MAX
     for share, full, room in ((0.4, False, True), (0.6, False, False), (0.8, True, False)):
-        engine.sealing.queue_bytes = int(most * share)
+        engine.batches.queue_bytes = int(most * share)
         assert (engine.is_full, engine.has_room, engine.is_dropping) == (full, room, False)
     engine.disk_full = True
     assert engine.is_dropping
@@ -389,5 +389,5 @@ def test_a_released_reply_of_a_turn_that_is_held_whole_is_taken_once_more(
     start = wire.Start(1, 0, "r1", "s", turn_id)
     world.say(agent, wire.Resume(start, held_from, synced, 4, released=True))
     world.say(agent, start, wire.Token(1, 1, b"x"), wire.End(1, 2, clean=True), wire.Release(1, 3))
-    assert bool(world.engine.settling.streams) == is_taken
+    assert bool(world.engine.turn_commit.streams) == is_taken
     assert world.engine.counters.lost_acked == 0

@@ -10,7 +10,7 @@ from walld_client.wire import messages as wire
 from walld import limits
 from walld.engine.admission import SEQ_MAX
 from walld.engine.event_handlers import KIND
-from walld.engine.peer import Connection
+from walld.engine.producer import Connection
 from walld.engine.protocol_errors import REFUSED_CODES
 from walld.engine.stream import Stream
 from walld.errors import ProtocolError
@@ -116,11 +116,11 @@ def test_refused_by_stream_and_seq_and_nothing_changes(
 ) -> None:
     assert agent.producer is not None
     before = {n: picture(s) for n, s in agent.producer.streams.items()}
-    queue = world.engine.sealing.queue_bytes
-    world.engine.rules.offer(agent, event, 5)
+    queue = world.engine.batches.queue_bytes
+    world.engine.handlers.offer(agent, event, 5)
     assert world.heard(agent) == [wire.Refused(event.stream, event.seq, code, got, limit)]
     assert {n: picture(s) for n, s in agent.producer.streams.items()} == before
-    assert world.engine.sealing.queue_bytes == queue
+    assert world.engine.batches.queue_bytes == queue
     assert world.engine.counters.protocol_errors[code] == 1
     world.say(agent, wire.Token(1, 2, b"b"))
     assert world.text(agent.producer.streams[1]) == b"ab"
@@ -374,7 +374,7 @@ def test_on_a_full_disk_tokens_are_dropped_and_ends_are_taken(
     assert agent.producer is not None
     stream = agent.producer.streams[1]
     world.engine.disk_full = True
-    world.engine.sealing.queue_bytes += limits.QUEUE_BYTES_MAX
+    world.engine.batches.queue_bytes += limits.QUEUE_BYTES_MAX
     assert world.engine.is_dropping
     world.say(agent, wire.Token(1, 2, b"b"), wire.Tool(1, 3, "c", "t"), wire.Token(1, 4, b"c"))
     assert world.engine.counters.discarded["disk_full"] == 3
@@ -393,7 +393,7 @@ def test_on_a_full_disk_a_move_is_taken_and_each_gap_told(world: World, agent: C
     assert agent.producer is not None
     stream = agent.producer.streams[1]
     world.engine.disk_full = True
-    world.engine.sealing.queue_bytes += int(limits.QUEUE_BYTES_MAX * 0.8)
+    world.engine.batches.queue_bytes += int(limits.QUEUE_BYTES_MAX * 0.8)
     world.say(agent, wire.Token(1, 2, b"b"), wire.Move(1, 3, "t"), wire.Token(1, 4, b"c"))
     assert (stream.session_id, stream.next_seq) == ("t", 4)
     told = [one.seq for one in world.heard(agent) if isinstance(one, wire.Refused)]
@@ -409,7 +409,7 @@ def test_on_a_full_disk_each_of_many_streams_is_told_before_it_is_called_safe(
         world.begin(agent, number)
     world.heard(agent)
     world.engine.disk_full = True
-    world.engine.sealing.queue_bytes += limits.QUEUE_BYTES_MAX
+    world.engine.batches.queue_bytes += limits.QUEUE_BYTES_MAX
     world.say(agent, *[wire.Token(number, 1, b"x") for number in numbers])
     told = [one.stream for one in world.heard(agent) if isinstance(one, wire.Refused)]
     assert len(told) < len(numbers)
@@ -426,7 +426,7 @@ def test_what_a_full_disk_dropped_of_replies_that_are_gone_is_forgotten(
 ) -> None:
     """A process may begin and end replies for as long as the disk is full."""
     world.engine.disk_full = True
-    world.engine.sealing.queue_bytes += limits.QUEUE_BYTES_MAX
+    world.engine.batches.queue_bytes += limits.QUEUE_BYTES_MAX
     for number in range(3, 3003):
         world.begin(agent, number)
         world.say(agent, wire.Token(number, 1, b"x"), wire.End(number, 2, clean=True))

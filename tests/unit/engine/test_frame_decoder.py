@@ -15,8 +15,8 @@ from walld_client.wire import messages as wire
 from walld_client.wire.framing import encode
 
 from walld import limits
-from walld.engine.frame_decoder import Feed
-from walld.engine.peer import Connection
+from walld.engine.frame_decoder import FrameDecoder
+from walld.engine.producer import Connection
 from walld.engine.stream import varint_lengths
 from walld.errors import ProtocolError
 from walld.wal import records
@@ -49,7 +49,7 @@ def fed(pieces: list[bytes]) -> tuple[tuple[Any, ...], list[type]]:
     world = World()
     agent = world.connect()
     for piece in pieces:
-        world.engine.feed.take(agent, piece, 5)
+        world.engine.decoder.take(agent, piece, 5)
     assert not agent.tail
     return picture(world), [type(m) for m in world.heard(agent)]
 
@@ -152,7 +152,7 @@ def test_a_long_frame_in_many_reads() -> None:
     text = os.urandom(limits.TEXT_BYTES_MAX)
     raw = encode(wire.Token(1, 1, text)) + encode(wire.Token(1, 2, b"tail"))
     for at in range(0, len(raw), limits.READ_BYTES_MAX):
-        world.engine.feed.take(agent, raw[at : at + limits.READ_BYTES_MAX], 5)
+        world.engine.decoder.take(agent, raw[at : at + limits.READ_BYTES_MAX], 5)
     assert world.text(stream) == text + b"tail"
 
 
@@ -194,7 +194,7 @@ def test_one_bad_body_costs_one_event() -> None:
     stream = world.begin(agent)
     bad = msgspec.msgpack.encode([3, 1, 1, "text where bin belongs"])
     raw = encode(wire.Token(1, 1, b"a"))
-    world.engine.feed.take(agent, len(bad).to_bytes(4, "big") + bad + raw, 5)
+    world.engine.decoder.take(agent, len(bad).to_bytes(4, "big") + bad + raw, 5)
     assert world.text(stream) == b"a"
     (refused,) = world.heard(agent)
     assert isinstance(refused, wire.Refused)
@@ -215,7 +215,7 @@ def test_broken_framing_ends_it_and_what_came_before_is_taken(raw: bytes, code: 
     agent = world.connect()
     stream = world.begin(agent)
     with pytest.raises(ProtocolError) as caught:
-        world.engine.feed.take(agent, encode(wire.Token(1, 1, b"kept")) + raw, 5)
+        world.engine.decoder.take(agent, encode(wire.Token(1, 1, b"kept")) + raw, 5)
     assert caught.value.code == code
     assert caught.value.got
     assert caught.value.limit
@@ -225,7 +225,7 @@ def test_broken_framing_ends_it_and_what_came_before_is_taken(raw: bytes, code: 
 def hello_in(pieces: list[bytes]) -> tuple[wire.Hello, bytes] | None:
     world = World()
     connection = Connection(1, 1000, world.process(), set())
-    feed: Feed = world.engine.feed
+    feed: FrameDecoder = world.engine.decoder
     found = None
     for piece in pieces:
         assert found is None

@@ -6,14 +6,14 @@ from engine_world import World
 from walld_client.paths import path_name
 from walld_client.wire import messages as wire
 
-from walld.engine.partial_index import Kept, KeptFacts
-from walld.partials.names import Whose
+from walld.engine.partial_index import IndexedPartial, PartialIndex
+from walld.partials.names import PartialOwner
 
-FACTS = KeptFacts(stream_no=4, last_seq=9, wal_until=2, begun_at_ms=5)
+FACTS = IndexedPartial(stream_no=4, last_seq=9, wal_until=2, begun_at_ms=5)
 
 
 def test_found_by_id_although_only_names_are_known() -> None:
-    kept = Kept()
+    kept = PartialIndex()
     session, stream = "chat/1", "reply with spaces"
     kept.add(1000, path_name(session), path_name(stream), FACTS)
     where = (path_name(session), path_name(stream))
@@ -25,7 +25,7 @@ def test_found_by_id_although_only_names_are_known() -> None:
 
 
 def test_keys_hold_the_uid() -> None:
-    kept = Kept()
+    kept = PartialIndex()
     kept.add(1000, "s", "r", FACTS)
     kept.add(1001, "s", "r", None)
     assert kept.where(1002, "r") is None
@@ -37,7 +37,7 @@ def test_keys_hold_the_uid() -> None:
 
 
 def test_facts_may_be_unknown_until_they_are_read() -> None:
-    kept = Kept()
+    kept = PartialIndex()
     kept.add(1000, "s", "r", None)
     assert kept.facts(1000, "s", "r") is None
     assert kept.facts(1000, "s", "other") is None
@@ -47,7 +47,7 @@ def test_facts_may_be_unknown_until_they_are_read() -> None:
 
 
 def test_removed_is_removed_from_every_table() -> None:
-    kept = Kept()
+    kept = PartialIndex()
     kept.add(1000, "s", "r", FACTS)
     kept.add(1000, "s", "q", None)
     kept.remove(1000, "s", "r")
@@ -59,7 +59,7 @@ def test_removed_is_removed_from_every_table() -> None:
 
 def test_two_of_one_stream_id_are_both_known() -> None:
     """The first could not be read when the second began."""
-    kept = Kept()
+    kept = PartialIndex()
     kept.add(1000, "a", "r", FACTS)
     kept.add(1000, "b", "r", FACTS._replace(stream_no=7))
     kept.add(1000, "c", "r", None)
@@ -73,11 +73,11 @@ def test_two_of_one_stream_id_are_both_known() -> None:
 
 def test_of_several_of_one_stream_id_each_is_its_own_producer_s() -> None:
     """A stream id alone is no leave to go on with one."""
-    world, kept = World(), Kept()
+    world, kept = World(), PartialIndex()
     mine, other, third = (world.connect(letter * 16) for letter in (b"m", b"o", b"t"))
     for at, whose in enumerate((mine, other)):
         assert whose.producer is not None
-        facts = FACTS._replace(stream_no=4 + at, whose=Whose(whose.producer.id, 1, f"s{at}"))
+        facts = FACTS._replace(stream_no=4 + at, whose=PartialOwner(whose.producer.id, 1, f"s{at}"))
         kept.add(1000, f"s{at}", "r", facts)
     kept.add(1000, "unread", "r", None)
     start = wire.Start(1, 0, "r", "s0")

@@ -17,9 +17,9 @@ from virtual_daemon import Home, Peer, Virtual, asked, living, recovered, run, t
 from walld_client.wire import messages as wire
 
 from walld.disk.real import RealDisk
-from walld.engine.partial_index import KeptFacts
+from walld.engine.partial_index import IndexedPartial
 from walld.partials.file import PARTIAL_HEADER_BYTES, PartialFacts
-from walld.partials.names import Whose
+from walld.partials.names import PartialOwner
 from walld.partials.store import PartialStore
 
 UID = os.getuid()
@@ -31,7 +31,7 @@ PLACES = ["kept", "kept by an earlier daemon", "in the log"]
 async def orphaned(virtual: Virtual, *, is_kept: bool = True) -> None:
     """The owner of "r" is taken for gone."""
     virtual.engine.orphan(virtual.engine.registry.by_key[UID, "r"], "agent_lost")
-    virtual.daemon.background.wake()
+    virtual.daemon.maintenance.wake()
     if is_kept:
         await until(lambda: (UID, "r") not in virtual.engine.registry.by_key)
 
@@ -210,9 +210,9 @@ def test_what_a_start_could_not_read_is_nobody_else_s(
         async with living(home) as virtual:
             monkeypatch.setattr(PartialStore, "read_facts", READ_FACTS)
             if is_read_since:
-                (names,) = virtual.engine.kept.all_names()
-                facts = KeptFacts(1, 2, 1, 5, whose=Whose(agent.producer, 1, "s"))
-                virtual.engine.kept.add(*names, facts)
+                (names,) = virtual.engine.partials.all_names()
+                facts = IndexedPartial(1, 2, 1, 5, whose=PartialOwner(agent.producer, 1, "s"))
+                virtual.engine.partials.add(*names, facts)
             with Peer(virtual) as other:
                 other.send(wire.Resume(START, 0, -1, 3), START, *tokens(1, "B1 ", "B2 "))
                 if is_read_since:
@@ -303,7 +303,7 @@ def test_its_owner_begins_anew_behind_one_that_is_damaged(tmp_path: Path, where:
                 assert found is not None
                 assert (text_of(found), found.gaps) == (b"three ", [wire.Gap(1, 2, "corrupt")])
             assert later.engine.counters.lost_acked == 3
-            assert later.daemon.state.doubt is not None
+            assert later.daemon.status.doubt is not None
             assert (home.data / f"quarantine/partials+{UID}+s+r").read_bytes() == content
 
     run(main)
@@ -337,7 +337,7 @@ def test_one_that_is_damaged_behind_its_owners_back_is_a_gap(
             assert (text_of(found), found.gaps) == (b"three ", [wire.Gap(1, 2, "corrupt")])
             assert later.engine.counters.lost_acked == 3
             assert (home.data / f"quarantine/partials+{UID}+s+r").read_bytes() == content
-            assert later.daemon.state.doubt is not None
+            assert later.daemon.status.doubt is not None
         async with living(home) as last:
             found = await recovered(last, "r")
             assert found is not None

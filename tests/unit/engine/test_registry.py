@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from walld.engine.peer import Connection, Process
+from walld.engine.producer import Connection, Process
 from walld.engine.registry import Registry
 from walld.engine.stream import Stream
 from walld.wal.records import Begin, Owner

@@ -10,7 +10,7 @@ from engine_world import UID, World
 from walld_client.wire import messages as wire
 
 from walld import limits
-from walld.engine.session_log import LINE_KIND, Ledger
+from walld.engine.session_log import LINE_KIND, SessionLog
 from walld.engine.stream import Stream
 from walld.errors import Refusal
 from walld.ledger.line import chain_of, read_line
@@ -25,10 +25,10 @@ def world() -> World:
     return World()
 
 
-def opened(world: World, session_id: str = "s") -> Ledger:
+def opened(world: World, session_id: str = "s") -> SessionLog:
     """A session that was never written."""
-    ledger = Ledger(UID, session_id, SessionState(), Ledger.first_chain(UID, session_id))
-    world.engine.ledgers.open[UID, session_id] = ledger
+    ledger = SessionLog(UID, session_id, SessionState(), SessionLog.first_chain(UID, session_id))
+    world.engine.session_logs.open[UID, session_id] = ledger
     return ledger
 
 
@@ -38,11 +38,13 @@ def entry(ident: str, text: str = "hello", **fields: object) -> wire.NewEntry:
 
 
 def append(
-    world: World, ledger: Ledger, *given: wire.NewEntry, **fields: object
+    world: World, ledger: SessionLog, *given: wire.NewEntry, **fields: object
 ) -> list[wire.Placed]:
     expected = fields.pop("expected_seq", None)
     process = fields.pop("process", None)
-    return world.engine.ledgers.append(ledger, list(given), expected, process, 5, 0.0, **fields)  # type: ignore[arg-type]
+    return world.engine.session_logs.append(
+        ledger, list(given), expected, process, 5, 0.0, **fields
+    )  # type: ignore[arg-type]
 
 
 def stored(world: World, stream: Stream) -> list[bytes]:
@@ -59,7 +61,7 @@ def test_lines_are_chained_and_the_log_holds_the_same_bytes(world: World) -> Non
     placed = append(world, ledger, entry("a"), entry("b"))
     assert placed == [wire.Placed(1, "a"), wire.Placed(2, "b")]
     first, second = [one.line for one in ledger.pending]
-    assert read_line(first).chain == Ledger.first_chain(UID, "s")
+    assert read_line(first).chain == SessionLog.first_chain(UID, "s")
     assert read_line(second).chain == chain_of(first)
     assert read_line(second).parent == "a", "an entry hangs on the leaf"
     assert ledger.stream is not None
@@ -71,11 +73,11 @@ def test_lines_are_chained_and_the_log_holds_the_same_bytes(world: World) -> Non
 def test_all_entries_or_none(world: World) -> None:
     ledger = opened(world)
     append(world, ledger, entry("a"))
-    before = (ledger.chain, list(ledger.pending), world.engine.sealing.queue_bytes)
+    before = (ledger.chain, list(ledger.pending), world.engine.batches.queue_bytes)
     with pytest.raises(Refusal) as refused:
         append(world, ledger, entry("b"), entry("c"), entry("a"))
     assert refused.value.code == "duplicate_id"
-    assert (ledger.chain, ledger.pending, world.engine.sealing.queue_bytes) == before
+    assert (ledger.chain, ledger.pending, world.engine.batches.queue_bytes) == before
     assert append(world, ledger, entry("b")) == [wire.Placed(2, "b")]
     assert [read_line(one.line).parent for one in ledger.pending] == [None, "a"]
 
@@ -137,36 +139,36 @@ def test_a_line_is_pending_until_its_checkpoint(world: World) -> None:
     ledger = opened(world)
     append(world, ledger, entry("a"), entry("b"))
     world.flush()
-    lines = world.engine.ledgers.begin_checkpoint(ledger)
+    lines = world.engine.session_logs.begin_checkpoint(ledger)
     append(world, ledger, entry("c"))
     assert [one.seq for one in ledger.pending] == [1, 2, 3]
     first = ledger.closing[0]
-    world.engine.ledgers.checkpointed(ledger, lines[-1].seq, list(ledger.closing), 0.0)
+    world.engine.session_logs.checkpointed(ledger, lines[-1].seq, list(ledger.closing), 0.0)
     assert [one.seq for one in ledger.pending] == [3]
     assert first.gone
     assert ledger.stream is not None
     assert ledger.stream.begin.number == 2
-    assert world.engine.ledgers.pending_bytes == len(ledger.pending[0].line)
+    assert world.engine.session_logs.pending_bytes == len(ledger.pending[0].line)
 
 
 def test_a_checkpoint_that_is_told_twice_takes_nothing_that_came_since(world: World) -> None:
     ledger = opened(world)
     append(world, ledger, entry("a"))
-    lines = world.engine.ledgers.begin_checkpoint(ledger)
+    lines = world.engine.session_logs.begin_checkpoint(ledger)
     streams = list(ledger.closing)
-    world.engine.ledgers.checkpointed(ledger, lines[-1].seq, streams, 0.0)
+    world.engine.session_logs.checkpointed(ledger, lines[-1].seq, streams, 0.0)
     append(world, ledger, entry("b"))
-    world.engine.ledgers.checkpointed(ledger, lines[-1].seq, streams, 0.0)
+    world.engine.session_logs.checkpointed(ledger, lines[-1].seq, streams, 0.0)
     assert [one.seq for one in ledger.pending] == [2]
-    assert ledger.pending_bytes == world.engine.ledgers.pending_bytes > 0
+    assert ledger.pending_bytes == world.engine.session_logs.pending_bytes > 0
 
 
 def test_the_log_lets_go_of_what_is_checkpointed(world: World) -> None:
     ledger = opened(world)
     append(world, ledger, entry("a"))
     world.flush()
-    lines = world.engine.ledgers.begin_checkpoint(ledger)
-    world.engine.ledgers.checkpointed(ledger, lines[-1].seq, list(ledger.closing), 0.0)
+    lines = world.engine.session_logs.begin_checkpoint(ledger)
+    world.engine.session_logs.checkpointed(ledger, lines[-1].seq, list(ledger.closing), 0.0)
     world.flush()
     assert world.engine.segments.live_bytes == 0
     assert not world.engine.registry.by_no
@@ -192,7 +194,7 @@ def test_after_a_crash_the_lines_are_there_again(world: World, power: bool) -> N
 def test_lines_that_a_start_found_are_pending_and_their_streams_close(world: World) -> None:
     ledger = opened(world)
     append(world, ledger, entry("a"), entry("b"))
-    lines, ledgers = list(ledger.pending), world.engine.ledgers
+    lines, ledgers = list(ledger.pending), world.engine.session_logs
     assert ledger.stream is not None
     found = ledgers.restored((UID, "other"), [ledger.stream], lines, 3.0)
     assert (found.state, found.pending, found.since) == (None, lines, 3.0)
@@ -220,7 +222,7 @@ def test_on_a_full_disk_turns_are_taken_and_other_entries_are_not(world: World) 
     submit = wire.NewEntry("turn_submitted", b'{"message_id":"m","content":"x"}', "t", turn="t")
     append(world, ledger, submit)
     assert ledger.stream is not None
-    world.engine.sealing.ends_only = True
+    world.engine.batches.ends_only = True
     assert world.flush()
     assert not ledger.stream.has_waiting
 
@@ -248,9 +250,9 @@ def test_a_turn_is_its_last_process_and_lost_with_it(world: World) -> None:
     started = wire.NewEntry("turn_worker_started", b"{}", "w", turn="t")
     append(world, ledger, started, process=second)
     world.engine.lose(first, "agent_lost")
-    assert not world.engine.ledgers.lost_turns
+    assert not world.engine.session_logs.lost_turns
     world.engine.lose(second, "agent_lost")
-    (lost,) = world.engine.ledgers.lost_turns
+    (lost,) = world.engine.session_logs.lost_turns
     assert lost == (UID, "s", "t", "agent_lost")
 
 
@@ -265,7 +267,7 @@ def test_what_is_unowned_makes_nobody_an_owner_and_takes_a_turn_from_nobody(worl
     said = wire.NewEntry("turn_assistant_started", b'{"stream_id":"r"}', "a", turn="t")
     append(world, ledger, said, process=one, unowned=True)
     world.engine.lose(one, "agent_lost")
-    assert not world.engine.ledgers.lost_turns
+    assert not world.engine.session_logs.lost_turns
     assert other.turns
     ended = wire.NewEntry("turn_completed", b"{}", "c", turn="t")
     append(world, ledger, ended, process=one, unowned=True)
@@ -284,7 +286,7 @@ def test_an_ended_turn_is_nobodys(world: World) -> None:
     )
     assert not process.turns
     world.engine.lose(process, "agent_lost")
-    assert not world.engine.ledgers.lost_turns
+    assert not world.engine.session_logs.lost_turns
 
 
 def test_turns_are_lost_in_the_order_they_were_taken_on(world: World) -> None:
@@ -296,7 +298,7 @@ def test_turns_are_lost_in_the_order_they_were_taken_on(world: World) -> None:
         submit = wire.NewEntry("turn_submitted", payload, name, turn=name)
         append(world, ledger, submit, process=process)
     world.engine.lose(process, "agent_lost")
-    assert [turn.turn_id for turn in world.engine.ledgers.lost_turns] == names
+    assert [turn.turn_id for turn in world.engine.session_logs.lost_turns] == names
 
 
 def test_what_is_forgotten_leaves_nothing_to_write(world: World) -> None:
@@ -304,8 +306,8 @@ def test_what_is_forgotten_leaves_nothing_to_write(world: World) -> None:
     payload = b'{"message_id":"m","content":"x"}'
     submit = wire.NewEntry("turn_submitted", payload, "t", turn="t")
     append(world, ledger, submit, process=process)
-    world.engine.ledgers.forget(ledger, 0.0)
-    assert world.engine.ledgers.pending_bytes == 0
+    world.engine.session_logs.forget(ledger, 0.0)
+    assert world.engine.session_logs.pending_bytes == 0
     assert not process.turns
     assert not world.flush()
 
@@ -329,8 +331,8 @@ def test_an_entry_waits_since_it_came(world: World) -> None:
     ledger = opened(world)
     world.engine.since = 1.0
     now = 5000.0
-    world.engine.ledgers.append(ledger, [entry("a")], None, None, 1, now)
-    assert world.engine.commit.oldest == now
+    world.engine.session_logs.append(ledger, [entry("a")], None, None, 1, now)
+    assert world.engine.schedule.oldest == now
 
 
 @pytest.mark.parametrize(
@@ -350,7 +352,7 @@ def test_what_no_view_could_tell_again_is_not_taken(world: World, payload: bytes
 def test_what_may_have_been_given_is_leapt_over_once(world: World) -> None:
     """Y1: and the stream says so, for the start that can read what lies between."""
     ledger = opened(world)
-    ledger.fear = fear = Leap(1, 7, ["wal/1"])
+    ledger.possible_leap = possible_leap = Leap(1, 7, ["wal/1"])
     assert not ledger.is_begun
     with pytest.raises(Refusal) as stale:
         append(world, ledger, entry("a"), expected_seq=0)
@@ -359,4 +361,4 @@ def test_what_may_have_been_given_is_leapt_over_once(world: World) -> None:
     assert append(world, ledger, entry("b")) == [wire.Placed(9, "b")]
     assert ledger.stream is not None
     assert (ledger.stream.begin.number, ledger.stream.begin.meta) == (7, LEAPT)
-    assert (ledger.leaps, ledger.fear, ledger.is_begun) == ([fear], None, True)
+    assert (ledger.leaps, ledger.possible_leap, ledger.is_begun) == ([possible_leap], None, True)

@@ -28,8 +28,8 @@ def released_turn(world: World) -> Stream:
 def test_a_turns_reply_gets_its_tombstone_behind_its_messages(world: World) -> None:
     """In one batch: after a crash its text is in the session or still a reply."""
     stream, ledger = released_turn(world), opened(world)
-    assert list(world.engine.settling.streams) == [stream.no]
-    assert world.engine.settling.move(stream, ledger, [entry("r1:1", "hi")], 1, 0.0)
+    assert list(world.engine.turn_commit.streams) == [stream.no]
+    assert world.engine.turn_commit.move(stream, ledger, [entry("r1:1", "hi")], 1, 0.0)
     (batch,) = world.flush()
     flags = [part.is_tombstone for part in batch.parts]
     assert flags == [False, True]
@@ -44,11 +44,11 @@ def test_a_drain_behind_the_release_of_a_turns_reply_waits_for_its_messages(worl
     world.say(agent, wire.End(1, 2, clean=True), wire.Release(1, 3), wire.Drain(9, "synced"))
     stream = agent.producer.streams[1] if agent.producer is not None else None
     assert stream is not None
-    assert world.engine.commit.flush_at() == 0.0, "what it said is written at once"
+    assert world.engine.schedule.flush_at() == 0.0, "what it said is written at once"
     world.flush()
     world.sync()
     assert wire.Drained(9, "synced") not in world.heard(agent)
-    assert world.engine.settling.move(stream, ledger, [entry("r1:1", "hi")], 1, 0.0)
+    assert world.engine.turn_commit.move(stream, ledger, [entry("r1:1", "hi")], 1, 0.0)
     world.flush()
     world.sync()
     assert wire.Drained(9, "synced") in world.heard(agent)
@@ -63,7 +63,7 @@ def test_messages_behind_lines_that_power_may_take_go_before_their_tombstone(wor
     stream = agent.producer.streams[1]
     append(world, ledger, entry("earlier"))
     world.flush()
-    settling = world.engine.settling
+    settling = world.engine.turn_commit
     assert not settling.move(stream, ledger, [entry("r1:1", "hi")], 1, 0.0)
     (batch,) = world.flush()
     assert [part.is_tombstone for part in batch.parts] == [False]
@@ -76,7 +76,7 @@ def test_messages_behind_lines_that_power_may_take_go_before_their_tombstone(wor
 def test_messages_that_a_batch_might_not_hold_go_before_their_tombstone(world: World) -> None:
     stream, ledger = released_turn(world), opened(world)
     long = [entry(f"r1:{at}", "x" * 100_000) for at in (1, 2)]
-    assert not world.engine.settling.move(stream, ledger, long, 1, 0.0)
+    assert not world.engine.turn_commit.move(stream, ledger, long, 1, 0.0)
 
 
 @pytest.mark.parametrize("filled", [100, 200, 230, 250, 255])
@@ -93,7 +93,7 @@ def test_messages_and_their_tombstone_are_in_one_batch_however_full_it_is(
     assert agent.producer is not None
     stream = agent.producer.streams[1]
     messages = [entry(f"r1:{at}", "y" * 20_000) for at in range(1, 6)]
-    assert world.engine.settling.move(stream, ledger, messages, 1, 0.0)
+    assert world.engine.turn_commit.move(stream, ledger, messages, 1, 0.0)
     append(world, ledger, entry("later", "z" * 200_000))
     holds = []
     for batch in world.flush():
@@ -108,7 +108,7 @@ def test_very_many_short_messages_are_more_than_a_batch_holds(world: World) -> N
     """A line is longer than its payload: what counts is what is written (B5)."""
     stream, ledger = released_turn(world), opened(world)
     many = [entry(f"r1:{at}", "x") for at in range(2000)]
-    assert not world.engine.settling.move(stream, ledger, many, 1, 0.0)
+    assert not world.engine.turn_commit.move(stream, ledger, many, 1, 0.0)
     assert len(world.flush()) > 1
 
 
@@ -117,13 +117,13 @@ def test_a_reply_whose_session_is_deleted_before_its_messages_are_written_goes(
 ) -> None:
     """Its tombstone was to stand with them; with nothing left to stand with it is written alone."""
     stream, ledger = released_turn(world), opened(world)
-    assert world.engine.settling.move(stream, ledger, [entry("r1:1", "hi")], 1, 0.0)
-    world.engine.ledgers.forget(ledger, 0.0)
+    assert world.engine.turn_commit.move(stream, ledger, [entry("r1:1", "hi")], 1, 0.0)
+    world.engine.session_logs.forget(ledger, 0.0)
     append(world, opened(world), entry("another session's"))
     batches = world.flush()
     buried = [part.stream for batch in batches for part in batch.parts if part.is_tombstone]
     assert stream in buried
-    assert stream not in world.engine.sealing.buried
+    assert stream not in world.engine.batches.buried
 
 
 def test_a_turns_reply_that_is_resolved_is_not_remembered(world: World) -> None:
@@ -135,7 +135,7 @@ def test_a_turns_reply_that_is_resolved_is_not_remembered(world: World) -> None:
     world.flush()
     world.sync()
     world.engine.orphan(stream, "agent_lost")
-    world.engine.removed.let_go(stream, 0.0)
+    world.engine.resolved.let_go(stream, 0.0)
     world.flush()
     assert world.engine.registry.is_leaving(producer, 1)
     world.sync()

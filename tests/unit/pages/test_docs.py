@@ -28,7 +28,7 @@ from wire_peer import Daemon, Peer
 from walld import limits
 from walld.cli.arguments import SETTINGS, parse
 from walld.daemon.settings import load
-from walld.engine.flush_schedule import GroupCommit
+from walld.engine.flush_schedule import FlushSchedule
 
 ROOT = Path(__file__).parents[3]
 README = ROOT / "README.md"
@@ -478,7 +478,7 @@ def test_the_reclaim_lag_is_in_loop_time_on_each_backend(
 
 def test_a_flush_under_way_is_in_the_oldest_age() -> None:
     """What is being written counts as waiting until its write returns, so a hang is seen."""
-    commit = GroupCommit(3000, None)
+    commit = FlushSchedule(3000, None)
     commit.offered(1.0)
     oldest = commit.flush_begun()
     commit.offered(5.0)

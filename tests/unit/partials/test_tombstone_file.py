@@ -15,7 +15,7 @@ from virtual_daemon import Home, Peer, Virtual, living, recovered, run, until
 from walld_client.wire import messages as wire
 
 from walld.cli.inspect.offline import find
-from walld.daemon.storage.partial_writer import Keeper
+from walld.daemon.storage.partial_writer import PartialWriter
 from walld.disk.real import RealDisk, RealFile
 from walld.errors import FormatError
 from walld.partials.tombstone_file import GONE_PATH, done_with, read_gone, write_down
@@ -152,12 +152,12 @@ def test_no_tombstone_goes_before_the_partial_had_its_turn(
     made.partial(1, begin(), text(1, "a "))
     made.close()
 
-    async def not_yet(_keeper: Keeper) -> None:
+    async def not_yet(partial_writer: PartialWriter) -> None:
         pass
 
     async def main() -> None:
         with monkeypatch.context() as patch:
-            patch.setattr(Keeper, "remove_unwanted", not_yet)
+            patch.setattr(PartialWriter, "remove_unwanted", not_yet)
             async with living(Home(tmp_path)) as virtual:
                 with Peer(virtual, producer=b"p" * 16) as agent:
                     agent.send(wire.Resume(wire.Start(1, 0, "s1", "chat"), 2, 1, 2))

@@ -13,7 +13,7 @@ from walld.cli import main
 from walld.cli.inspect.offline import find
 from walld.disk.real import RealDisk
 from walld.partials.store import PartialStore
-from walld.recovery.startup_recovery import mend
+from walld.recovery.startup_recovery import recover_storage
 from walld.wal.layout import Flag
 
 
@@ -40,7 +40,7 @@ def test_what_is_no_directory_is_no_reason_not_to_start(
     spoil(made.path / name)
     with RealDisk(str(made.path)) as disk:
         for _ in range(2):
-            mended = mend(disk, PartialStore(disk), LOG)
+            mended = recover_storage(disk, PartialStore(disk), LOG)
             assert list(mended.streams) == [1]
             assert mended.doubt is not None
     assert [one.name for one in (made.path / "quarantine").iterdir()] == [f"not-a-directory.{name}"]
@@ -54,7 +54,7 @@ def test_one_that_a_kill_has_left_half_set_aside_is_kept(tmp_path: Path) -> None
     no_directory(made.path / "quarantine")
     (made.path / "quarantine").rename(made.path / "quarantine.away")
     with RealDisk(str(made.path)) as disk:
-        assert mend(disk, PartialStore(disk), LOG).doubt is not None
+        assert recover_storage(disk, PartialStore(disk), LOG).doubt is not None
     assert (made.path / "quarantine/not-a-directory.quarantine").read_bytes() == b"kept"
 
 
@@ -68,7 +68,7 @@ def test_a_residue_that_cannot_be_renamed_is_met_again(tmp_path: Path) -> None:
     made.file(2).with_name(f"{made.file(2).name}.residue").mkdir()
     with RealDisk(str(made.path)) as disk:
         for _ in range(2):
-            assert list(mend(disk, PartialStore(disk), LOG).streams) == [1]
+            assert list(recover_storage(disk, PartialStore(disk), LOG).streams) == [1]
     assert made.file(2).exists()
 
 
@@ -93,7 +93,7 @@ def test_nor_is_what_stands_in_the_place_of_the_log(
         for _ in range(2):
             async with living(Home(tmp_path)) as virtual:
                 assert text_of(await recovered(virtual, "s1")) == b"x"
-                assert virtual.daemon.state.doubt is not None
+                assert virtual.daemon.status.doubt is not None
 
     run(main_walld)
     kept = {one.name for one in (made.path / "quarantine").iterdir()}

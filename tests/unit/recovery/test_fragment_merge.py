@@ -120,11 +120,11 @@ def test_what_finds_no_room_is_kept_apart(
     async def main() -> None:
         async with living(Home(tmp_path)) as virtual:
             assert text_of(await recovered(virtual, "s1")) == b"d e "
-            assert virtual.daemon.state.doubt is not None
+            assert virtual.daemon.status.doubt is not None
             fails.clear()
             await anyio.sleep(120)
         async with living(Home(tmp_path)) as virtual:
-            assert virtual.daemon.state.doubt is not None
+            assert virtual.daemon.status.doubt is not None
 
     run(main)
     assert all(body in (made.path / "quarantine/stream-1").read_bytes() for body in (b"a ", b"c "))
@@ -174,7 +174,7 @@ def test_a_list_of_what_is_done_with_that_cannot_be_read_takes_no_new_reply(
 
     async def main() -> None:
         async with living(Home(tmp_path)) as virtual:
-            assert virtual.daemon.state.doubt is not None
+            assert virtual.daemon.status.doubt is not None
             assert virtual.engine.registry.last_no > 9
             fails.clear()
         async with living(Home(tmp_path)) as virtual:

@@ -119,7 +119,7 @@ def test_more_of_a_piece_may_be_unread_for_ten_minutes(
         fails.clear()
         async with living(Home(tmp_path)) as virtual:
             assert gaps(await recovered(virtual, "s1")) == [(4, 5, "unknown")]
-            assert virtual.daemon.state.doubt is not None
+            assert virtual.daemon.status.doubt is not None
 
     run(main)
     content = b"".join(path.read_bytes() for path in made.path.rglob("*") if path.is_file())
@@ -309,7 +309,7 @@ def test_an_id_that_was_given_to_another_takes_nothing_from_who_had_it(
             if session_id == "other" and not is_unread:
                 assert sorted(texts) == [b"a b c ", b"d e ", b"x "]
             else:
-                assert virtual.daemon.state.doubt is not None
+                assert virtual.daemon.status.doubt is not None
             await anyio.sleep(1000)
 
     run(main)

@@ -23,7 +23,7 @@ from walld.disk.real import RealDisk, RealFile
 from walld.partials.file import PartialFacts
 from walld.partials.store import PartialStore
 from walld.recovery.directory_lock import own
-from walld.recovery.startup_recovery import mend
+from walld.recovery.startup_recovery import recover_storage
 from walld.wal import records
 from walld.wal.encode import settled_batches
 from walld.wal.layout import EPOCH_STREAMS_BITS, Flag, Settled
@@ -217,16 +217,16 @@ def test_a_stream_of_an_unread_partial_keeps_its_number(tmp_path: Path) -> None:
     made.close()
     with RealDisk(str(made.path)) as disk:
         store = PartialStore(disk)
-        assert mend(disk, store, DIRECTORY_LOG, 5).last_stream_no == 7
+        assert recover_storage(disk, store, DIRECTORY_LOG, 5).last_stream_no == 7
         path.rename(path.with_name("other"))
-        leapt = mend(disk, store, DIRECTORY_LOG, 6).last_stream_no
+        leapt = recover_storage(disk, store, DIRECTORY_LOG, 6).last_stream_no
         assert leapt == 6 << EPOCH_STREAMS_BITS, "set aside: somebody may put it back"
-        assert mend(disk, store, DIRECTORY_LOG, 7).last_stream_no > leapt
+        assert recover_storage(disk, store, DIRECTORY_LOG, 7).last_stream_no > leapt
         for kept in (made.path / "quarantine").iterdir():
             kept.unlink()
-        assert mend(disk, store, DIRECTORY_LOG, 8).last_stream_no == 0
+        assert recover_storage(disk, store, DIRECTORY_LOG, 8).last_stream_no == 0
         mend_all(disk, store, leapt + 3)
-        assert mend(disk, store, DIRECTORY_LOG, 9).last_stream_no == leapt + 3
+        assert recover_storage(disk, store, DIRECTORY_LOG, 9).last_stream_no == leapt + 3
 
 
 def mend_all(disk: RealDisk, store: PartialStore, stream_no: int) -> None:
@@ -247,7 +247,7 @@ def test_so_do_those_of_a_log_with_damage(tmp_path: Path) -> None:
     made.flip(2, -1)
     made.close()
     with RealDisk(str(made.path)) as disk:
-        mended = mend(disk, PartialStore(disk), DIRECTORY_LOG, 3)
+        mended = recover_storage(disk, PartialStore(disk), DIRECTORY_LOG, 3)
     assert mended.last_stream_no == 3 << EPOCH_STREAMS_BITS
 
 
@@ -310,7 +310,9 @@ def test_a_slip_in_the_epoch_gives_no_number_twice(tmp_path: Path) -> None:
     for _ in range(2):
         with RealDisk(str(made.path)) as disk:
             owner = own(str(made.path), disk)
-            mended = mend(disk, PartialStore(disk), DIRECTORY_LOG, owner.epoch, owner.told)
+            mended = recover_storage(
+                disk, PartialStore(disk), DIRECTORY_LOG, owner.epoch, owner.told
+            )
             numbers.append(mended.last_stream_no)
             owner.close()
     assert 1 << EPOCH_STREAMS_BITS < numbers[0] < numbers[1] < 1 << 40

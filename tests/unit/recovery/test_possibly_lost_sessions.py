@@ -10,7 +10,7 @@ from damaged_directory import LOG, DamagedDirectory, begin, row, text
 from walld.disk.real import RealDisk
 from walld.partials.store import PartialStore
 from walld.recovery.possibly_lost_sessions import LogDoubt, doubt_of
-from walld.recovery.startup_recovery import mend
+from walld.recovery.startup_recovery import recover_storage
 from walld.wal.layout import Flag
 
 ONE = (1000, "one")
@@ -19,7 +19,7 @@ LONG = ["x" * 100] * 3
 
 def started(made: DamagedDirectory) -> LogDoubt | None:
     with RealDisk(str(made.path)) as disk:
-        return doubt_of(disk, mend(disk, PartialStore(disk), LOG))
+        return doubt_of(disk, recover_storage(disk, PartialStore(disk), LOG))
 
 
 @pytest.fixture

@@ -21,11 +21,11 @@ from walld.cli.inspect.offline import Found, find
 from walld.disk.medium import Storage
 from walld.disk.real import RealDisk
 from walld.disk.simulated import SimulatedDisk
-from walld.engine.partial_index import Kept, KeptFacts
+from walld.engine.partial_index import IndexedPartial, PartialIndex
 from walld.partials.file import PartialFacts
 from walld.partials.store import PartialStore
 from walld.recovery.quarantine import lost_to_power, rename_residue, report
-from walld.recovery.startup_recovery import mend
+from walld.recovery.startup_recovery import recover_storage
 from walld.wal.encode import settled_batches
 from walld.wal.headers import good_headers
 from walld.wal.layout import (
@@ -50,15 +50,15 @@ def kept(world: World) -> None:
     """Stream 1 becomes a partial."""
     (stream,) = world.engine.registry.by_no.values()
     world.engine.orphan(stream, "agent_lost")
-    facts = KeptFacts(
-        stream.no, stream.next_seq - 1, world.engine.sealing.written_no, stream.begin.at_ms
+    facts = IndexedPartial(
+        stream.no, stream.next_seq - 1, world.engine.batches.written_no, stream.begin.at_ms
     )
     world.engine.keep(stream, "s", stream.begin.stream_id, facts)
 
 
 def test_an_empty_directory_is_made_ready(tmp_path: Path) -> None:
     with RealDisk(str(tmp_path / "data")) as disk:
-        mended = mend(disk, PartialStore(disk), LOG)
+        mended = recover_storage(disk, PartialStore(disk), LOG)
     assert (mended.streams, mended.segments, mended.last_segment_id) == ({}, [], 0)
     assert mended.verdict.is_clean
     made = sorted(path.name for path in (tmp_path / "data").iterdir())
@@ -80,10 +80,10 @@ def test_records_of_a_kept_reply_are_not_taken_for_damage() -> None:
     assert world.engine.segments.oldest.live_bytes == 0
     world.engine.segments.unlinked(world.engine.segments.oldest)
     del world.files[1]
-    again = world.restarted(power=False, kept=world.engine.kept)
+    again = world.restarted(power=False, kept=world.engine.partials)
     assert again.replaced == {}
     assert again.engine.registry.by_no == {}
-    assert again.engine.kept.of_session(1000, "s") == ["r1"]
+    assert again.engine.partials.of_session(1000, "s") == ["r1"]
 
 
 def test_records_without_a_beginning_are_kept_in_quarantine(
@@ -136,7 +136,7 @@ def test_what_power_has_left_of_an_unsynced_reply_is_no_doubt(
     (tmp_path / "wal" / segment_name(1)).write_bytes(file)
     with RealDisk(str(tmp_path)) as disk:
         said = find(str(tmp_path)).doubts
-        mended = mend(disk, PartialStore(disk), LOG)
+        mended = recover_storage(disk, PartialStore(disk), LOG)
     assert bool(said) is (mended.doubt is not None) is is_damaged
     assert (tmp_path / "quarantine" / "stream-2").exists() is is_damaged
     assert [no for no, one in mended.streams.items() if one.begin is not None] == [1] * (
@@ -162,7 +162,7 @@ def test_those_that_a_full_disk_has_no_room_for_stay_where_they_are() -> None:
         world.flush()
         world.sync()
     del world.files[1]
-    mended = mend(Full(dict(world.files)), cast("Any", KeptAlone(Kept())), LOG)
+    mended = recover_storage(Full(dict(world.files)), cast("Any", KeptAlone(PartialIndex())), LOG)
     assert [one.unreadable for one in mended.segments] == [True, True]
     assert mended.doubt is not None
     assert "2 parts of the log" in mended.doubt
@@ -190,7 +190,7 @@ def test_an_old_segment_is_never_written_to(tmp_path: Path) -> None:
         for start in (2, 3):
             async with living(home) as again:
                 assert text_of(await recovered(again, "r")) == b"a"
-                found = again.daemon.state.status()["start"]
+                found = again.daemon.status.status()["start"]
                 assert isinstance(found, dict)
                 assert (found["torn"], found["corrupt"]) == (int(start == 2), 0)
                 await again.crash()
@@ -254,11 +254,11 @@ def test_a_damaged_partial_that_cannot_be_set_aside_is_never_nothing(
         store = PartialStore(disk)
         with monkeypatch.context() as patch:
             patch.setattr(PartialStore, "quarantine", no_room)
-            mended = mend(disk, store, DIRECTORY_LOG, 2)
+            mended = recover_storage(disk, store, DIRECTORY_LOG, 2)
         assert mended.doubt is not None
         assert mended.last_stream_no == 2 << EPOCH_STREAMS_BITS
         assert path.exists()
-        assert mend(disk, store, DIRECTORY_LOG).doubt is not None
+        assert recover_storage(disk, store, DIRECTORY_LOG).doubt is not None
         assert not path.exists()
 
 
@@ -294,7 +294,7 @@ def test_the_earlier_partial_of_a_moved_reply_goes(tmp_path: Path) -> None:
             facts = PartialFacts(LOG, 1, AT_MS, AT_MS, 0, len(items) - 1, "agent_lost")
             body = join_items([encode_item(one) for one in items])
             store.write(first.uid, session_id, "r", facts, body)
-        assert list(mend(disk, store, LOG).partials) == [(first.uid, "new", "r")]
+        assert list(recover_storage(disk, store, LOG).partials) == [(first.uid, "new", "r")]
         assert store.tree() == {first.uid: {"new": ["r"]}}
         assert disk.list_dir("quarantine") == []
 
@@ -350,11 +350,11 @@ def test_a_segment_whose_damage_could_not_be_copied_is_set_aside_whole(
         with RealDisk(str(home.data)) as disk, monkeypatch.context() as patch:
             store = PartialStore(disk)
             log_uuid = next(good_headers(disk, [1])).log_uuid
-            assert not mend(disk, store, log_uuid).segments[0].unreadable
+            assert not recover_storage(disk, store, log_uuid).segments[0].unreadable
             for path in (home.data / "quarantine").iterdir():
                 path.unlink()
             patch.setattr(SegmentFiles, "copy_aside", no_room)
-            assert mend(disk, store, log_uuid).segments[0].unreadable
+            assert recover_storage(disk, store, log_uuid).segments[0].unreadable
 
     run(main)
 
@@ -381,7 +381,7 @@ def test_rows_that_an_earlier_start_could_not_sync_are_durable_after_the_next() 
     medium, rows = _settled_and_not_synced()
     medium.fail = lambda _verb, _path: 0
     disk = SimulatedDisk(medium)
-    mended = mend(disk, PartialStore(disk), LOG)
+    mended = recover_storage(disk, PartialStore(disk), LOG)
     assert mended.not_synced.rows() == []
     medium.cut_power()
     scan = LogScan(SimulatedDisk(medium), LOG)
@@ -408,14 +408,14 @@ def test_what_no_header_calls_synced_is_written_again_its_segments_header_too(
 
     monkeypatch.setattr("walld.recovery.startup_recovery.resync", resync)
     with RealDisk(str(made.path)) as disk:
-        mend(disk, PartialStore(disk), DIRECTORY_LOG)
+        recover_storage(disk, PartialStore(disk), DIRECTORY_LOG)
     assert asked == [{1: [], 2: [0, 64]}]
 
 
 def test_rows_that_cannot_be_synced_are_written_down_again() -> None:
     medium, rows = _settled_and_not_synced()
     disk = SimulatedDisk(medium)
-    mended = mend(disk, PartialStore(disk), LOG)
+    mended = recover_storage(disk, PartialStore(disk), LOG)
     assert mended.not_synced.segment_ids == [1]
     assert mended.not_synced.rows() == [*rows, Settled(0, 0, 1, 1, RENEWED)]
 
@@ -452,7 +452,7 @@ def test_what_was_torn_is_called_so_before_a_start_writes_it_down_and_after(tmp_
     residue.write_bytes(b"")
     look()
     with RealDisk(str(made.path)) as disk:
-        mended = mend(disk, PartialStore(disk), DIRECTORY_LOG)
+        mended = recover_storage(disk, PartialStore(disk), DIRECTORY_LOG)
         rename_residue(disk, *mended.residues)
     assert not residue.exists()
     look()
@@ -475,7 +475,7 @@ def test_a_residue_tells_what_power_took_until_a_row_does(tmp_path: Path) -> Non
     made.file(1).write_bytes(b"")
     for _ in range(2):
         with RealDisk(str(made.path)) as disk:
-            mended = mend(disk, PartialStore(disk), DIRECTORY_LOG)
+            mended = recover_storage(disk, PartialStore(disk), DIRECTORY_LOG)
         assert (mended.doubt, mended.residues) == (None, [1])
         assert find(str(made.path)) == Found()
     assert list((made.path / "quarantine").iterdir()) == []
@@ -509,7 +509,7 @@ def test_what_a_client_dropped_is_not_called_torn_for_what_was_before_it(tmp_pat
                 words.extend(one.gaps for one in beside if one.stream_id == "live")
                 await virtual.crash()
         async with living(home) as virtual:
-            assert virtual.daemon.state.gap_word == "torn"
+            assert virtual.daemon.status.gap_word == "torn"
             await look(virtual, "live")
             await look(virtual, "s1")
 

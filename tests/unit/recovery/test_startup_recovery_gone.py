@@ -21,7 +21,7 @@ from walld.disk.lock_record import LOCK_NAME, LockRecord, lock_record, parse_loc
 from walld.disk.real import RealDisk
 from walld.partials.store import PartialStore
 from walld.recovery.directory_lock import own
-from walld.recovery.startup_recovery import mend
+from walld.recovery.startup_recovery import recover_storage
 from walld.wal.layout import Flag
 
 OTHER = b"O" * 16
@@ -76,8 +76,8 @@ def test_what_lay_in_synced_batches_that_are_gone_is_never_nothing(
                         refused = await asking.hear(wire.Error)
                     assert refused.code == "unreadable"
                     assert word in refused.message
-                assert virtual.daemon.state.gap_word == "corrupt"
-                await until(lambda: not virtual.daemon.reclaimer._guard.holds_segments)
+                assert virtual.daemon.status.gap_word == "corrupt"
+                await until(lambda: not virtual.daemon.compaction._guard.holds_segments)
             assert main(["recover", "chat", "--data", str(made.path), "--stream", "s3"]) == 1
         for path in quarantine.iterdir():
             path.unlink()
@@ -97,7 +97,7 @@ def test_a_log_that_is_gone_as_a_whole_is_never_nothing(
     shutil.rmtree(made.path / "wal")
     with RealDisk(str(made.path)) as disk, caplog.at_level(logging.ERROR):
         for _ in range(2):
-            mended = mend(disk, PartialStore(disk), LOG)
+            mended = recover_storage(disk, PartialStore(disk), LOG)
             assert mended.doubt is not None
             assert mended.met_damage
     assert caplog.text.count("wal/ holds no log") == 1
@@ -139,7 +139,7 @@ def test_a_log_that_was_synced_once_cannot_be_gone(
             assert "there was one" in capsys.readouterr().out
         for _ in range(2):
             async with living(home) as virtual:
-                assert virtual.daemon.state.doubt is not None
+                assert virtual.daemon.status.doubt is not None
                 assert (home.data / "quarantine" / "wal").exists()
 
     run(main_walld)
@@ -184,7 +184,7 @@ def test_what_is_left_of_a_log_must_be_of_it(
         assert main(["fsck", str(home.data)]) == 2
         for _ in range(2):
             async with living(home) as virtual:
-                assert virtual.daemon.state.doubt is not None
+                assert virtual.daemon.status.doubt is not None
                 assert (home.data / "quarantine" / "wal").exists()
                 assert await refused(virtual) == "unreadable"
 
@@ -218,7 +218,7 @@ def test_a_log_in_the_place_of_another_is_told_by_everyone(
         assert "is lost" in capsys.readouterr().out
         for _ in range(2):
             async with living(home) as virtual:
-                assert virtual.daemon.state.doubt is not None
+                assert virtual.daemon.status.doubt is not None
             assert main(["recover", "s", "--data", str(home.data)]) == 1
 
     run(main_walld)
@@ -234,7 +234,7 @@ def test_a_first_start_that_was_killed_has_lost_nothing(tmp_path: Path) -> None:
         for path in (home.data / "wal").iterdir():
             path.unlink()
         async with living(home) as virtual:
-            assert virtual.daemon.state.doubt is None
+            assert virtual.daemon.status.doubt is None
 
     run(main_walld)
 
@@ -244,7 +244,7 @@ def test_the_note_says_which_batches_are_gone(tmp_path: Path) -> None:
     made.file(2).unlink()
     with RealDisk(str(made.path)) as disk:
         for _ in range(2):
-            mend(disk, PartialStore(disk), LOG)
+            recover_storage(disk, PartialStore(disk), LOG)
     (note,) = (made.path / "quarantine").iterdir()
     assert note.name == "batches-3-4"
     assert note.read_text() == "batches 3 to 4 were synced and are lost (missing)\n"
@@ -263,12 +263,12 @@ def test_a_note_that_a_full_disk_has_no_room_for_is_written_by_the_next_start(
     with RealDisk(str(made.path)) as disk:
         with monkeypatch.context() as patch:
             patch.setattr(RealDisk, "replace", no_room)
-            mended = mend(disk, PartialStore(disk), LOG)
+            mended = recover_storage(disk, PartialStore(disk), LOG)
         assert mended.verdict.corrupt
         assert [damage.first_no for damage in mended.verdict.not_kept] == [3]
         assert mended.doubt is not None
         assert mended.residues == [], "its bytes stand nowhere else"
-        mended = mend(disk, PartialStore(disk), LOG)
+        mended = recover_storage(disk, PartialStore(disk), LOG)
     assert mended.verdict.not_kept == []
     assert [(row.first_no, row.last_no) for row in mended.verdict.late_rows()] == [(3, 4)]
     assert mended.residues == [2]
@@ -300,7 +300,7 @@ def test_that_a_log_was_replaced_is_noted_before_lock_names_the_other_one(
             with pytest.raises(KeyboardInterrupt):
                 own(str(data), disk)
         own(str(data), disk).close()
-        assert mend(disk, PartialStore(disk), LOG).doubt is not None
+        assert recover_storage(disk, PartialStore(disk), LOG).doubt is not None
 
 
 def test_lock_names_it_until_that_is_noted(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -338,11 +338,11 @@ def test_a_directory_that_is_gone_is_not_made_again_before_that_is_noted(
     with RealDisk(str(made.path)) as disk:
         with monkeypatch.context() as patched:
             patched.setattr(RealDisk, "replace", failing)
-            mended = mend(disk, PartialStore(disk), LOG, lock=lock)
+            mended = recover_storage(disk, PartialStore(disk), LOG, lock=lock)
         assert (mended.unnoted_dirs, disk.removed()) == (["partials"], ["partials"])
         assert mended.doubt is not None
     with RealDisk(str(made.path)) as disk:
-        assert mend(disk, PartialStore(disk), LOG, lock=lock).doubt is not None
+        assert recover_storage(disk, PartialStore(disk), LOG, lock=lock).doubt is not None
         assert disk.removed() == []
     assert (made.path / "quarantine" / "partials").exists()
 
@@ -380,9 +380,9 @@ def test_a_directory_that_was_moved_to_quarantine_says_itself_that_it_is_gone(
         for _ in range(2):
             async with living(home) as virtual:
                 assert (home.data / name).is_dir()
-                await until(lambda: not virtual.daemon._aftermath.holds_segments)
-                sessions = virtual.daemon._aftermath._sessions
-                doubt = sessions.doubt if name == "sessions" else virtual.daemon.state.doubt
+                await until(lambda: not virtual.daemon._deferred_recovery.holds_segments)
+                sessions = virtual.daemon._deferred_recovery._sessions
+                doubt = sessions.doubt if name == "sessions" else virtual.daemon.status.doubt
                 assert doubt is not None
 
     run(main_walld)
@@ -397,6 +397,6 @@ def test_a_log_that_was_replaced_is_noted_also_where_a_file_stands_for_quarantin
     (data / "quarantine").write_bytes(b"x")
     with RealDisk(str(data)) as disk:
         own(str(data), disk).close()
-        assert mend(disk, PartialStore(disk), LOG).doubt is not None
+        assert recover_storage(disk, PartialStore(disk), LOG).doubt is not None
     kept = {path.name for path in (data / "quarantine").iterdir()}
     assert kept == {"wal", "not-a-directory.quarantine"}

@@ -8,12 +8,12 @@ import pytest
 
 from walld import limits
 from walld.wal import layout
-from walld.wal.encode import Batch, BatchBuilder, settled_batches
+from walld.wal.encode import Batch, BatchEncoder, settled_batches
 from walld.wal.layout import BATCH_HEADER_BYTES, Settled
 
 
 def test_offsets_find_bodies_in_memory_and_in_the_file() -> None:
-    builder = BatchBuilder()
+    builder = BatchEncoder()
     bodies = [b"a", b"", b"b" * 100, b"cc"]
     for index, body in enumerate(bodies):
         builder.add(index + 1, index, index + 5, index, body)
@@ -36,7 +36,7 @@ def test_offsets_find_bodies_in_memory_and_in_the_file() -> None:
 
 def test_the_bytes_of_a_batch() -> None:
     """Worked out by hand: the columns one behind the other, flags, bodies, padding."""
-    builder = BatchBuilder()
+    builder = BatchEncoder()
     builder.add(0x0102, 7, 9, layout.Flag.BEGIN, b"abc")
     builder.add(5, 0x010203, 0x010203, 0, b"")
     batch = builder.seal(9)
@@ -52,7 +52,7 @@ def test_the_bytes_of_a_batch() -> None:
 
 
 def test_the_header_says_what_the_batch_is() -> None:
-    builder = BatchBuilder()
+    builder = BatchEncoder()
     builder.add(3, 0, 1, layout.Flag.BEGIN, b"body")
     batch = builder.seal(9)
     header = layout.unpack_batch_header(batch.stamped(7, 5, 64), 5, 64)
@@ -61,7 +61,7 @@ def test_the_header_says_what_the_batch_is() -> None:
 
 
 def test_the_same_batch_can_be_stamped_for_another_place() -> None:
-    builder = BatchBuilder()
+    builder = BatchEncoder()
     builder.add(1, 0, 0, 0, b"body")
     batch = builder.seal(9)
     first, second = batch.stamped(1, 5, 64), batch.stamped(2, 6, 128)
@@ -71,13 +71,13 @@ def test_the_same_batch_can_be_stamped_for_another_place() -> None:
 
 
 def test_an_empty_batch_is_a_header() -> None:
-    batch = BatchBuilder().seal(1)
+    batch = BatchEncoder().seal(1)
     assert len(batch) == BATCH_HEADER_BYTES
     assert batch.offsets == []
 
 
 def test_the_cut_is_kept_and_a_larger_record_is_alone() -> None:
-    builder = BatchBuilder()
+    builder = BatchEncoder()
     assert builder.fits(1, 0, 0, limits.BATCH_BYTES_MAX)
     # A body this long makes its column 4 bytes wide, for both records.
     room = limits.BATCH_BYTES_CUT - BATCH_HEADER_BYTES - 2 * (1 + 1 + 1 + 4 + 1)
@@ -92,14 +92,14 @@ def test_the_cut_is_kept_and_a_larger_record_is_alone() -> None:
 
 def test_what_one_record_widens_is_counted_for_all() -> None:
     """The last of many is the one with a large number: each entry before it grows too."""
-    builder = BatchBuilder()
+    builder = BatchEncoder()
     count = 0
     while builder.fits(1, 0, 0, 100):
         builder.add(1, 0, 0, 0, bytes(100))
         count += 1
     narrow = BATCH_HEADER_BYTES + count * (layout.entry_bytes(0) + 100)
     assert limits.BATCH_BYTES_CUT - 105 < narrow <= limits.BATCH_BYTES_CUT
-    wide = BatchBuilder()
+    wide = BatchEncoder()
     for _ in range(count - 50):
         wide.add(1, 0, 0, 0, bytes(100))
     assert wide.fits(1, 0, 0, 0)

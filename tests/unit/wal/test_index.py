@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from wal_files import LogWriter
 
-from walld.wal.encode import BatchBuilder
+from walld.wal.encode import BatchEncoder
 from walld.wal.index import OFFSET_BITS, LogIndex, StreamRecords
 from walld.wal.layout import BATCH_HEADER_BYTES, Flag, entry_bytes
 from walld.wal.scan import ScannedBatch
@@ -15,7 +15,7 @@ Record = tuple[int, int, int, int, bytes]
 
 def batch(number: int, *records: Record) -> tuple[ScannedBatch, list[int]]:
     """As a scan gives it, and the places of its records."""
-    builder = BatchBuilder()
+    builder = BatchEncoder()
     for stream_no, first_seq, last_seq, flags, body in records:
         builder.add(stream_no, first_seq, last_seq, flags, body)
     made = builder.seal(number)

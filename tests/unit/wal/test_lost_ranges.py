@@ -6,7 +6,7 @@ import pytest
 from wal_files import LOG, BytesDisk, BytesFile, LogWriter
 
 from walld.recovery.quarantine import tails_lost
-from walld.wal.encode import BatchBuilder
+from walld.wal.encode import BatchEncoder
 from walld.wal.layout import Flag
 from walld.wal.lost_ranges import Coverage, Gap
 from walld.wal.scan import SegmentScan
@@ -17,7 +17,7 @@ def coverage(*batches: list[tuple[int, int, int, int]]) -> Coverage:
     log = LogWriter()
     segment = log.segment()
     for number, rows in enumerate(batches, 1):
-        builder = BatchBuilder()
+        builder = BatchEncoder()
         for row in rows:
             builder.add(*row, b"body")
         log.put(builder.seal(number), number - 1)

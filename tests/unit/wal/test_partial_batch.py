@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 from wal_files import LOG, BytesFile, LogWriter
 
-from walld.wal.encode import BatchBuilder
+from walld.wal.encode import BatchEncoder
 from walld.wal.layout import BATCH_HEADER_BYTES, Flag, segment_seed
-from walld.wal.partial_batch import DoubtfulBatch, doubtful_batch
+from walld.wal.partial_batch import PartialBatch, doubtful_batch
 from walld.wal.records import pack_body
 
 ROWS = [(1, 0, 2, Flag.BEGIN, b"first"), (2, 5, 5, 0, b"second"), (3, 9, 9, Flag.RELEASED, b"")]
@@ -17,7 +17,7 @@ def written() -> tuple[LogWriter, int, int]:
     """A log of one batch of three records: the log, the batch's offset and length."""
     log = LogWriter()
     log.segment()
-    builder = BatchBuilder()
+    builder = BatchEncoder()
     for no, first_seq, last_seq, flags, array in ROWS:
         body = pack_body(no, array) if array else b""
         builder.add(no, first_seq, last_seq, flags, body)
@@ -25,7 +25,7 @@ def written() -> tuple[LogWriter, int, int]:
     return log, place.offset, place.length
 
 
-def read(content: bytes, offset: int) -> DoubtfulBatch | None:
+def read(content: bytes, offset: int) -> PartialBatch | None:
     return doubtful_batch(BytesFile("s", content), segment_seed(LOG, 1), offset)
 
 

@@ -13,9 +13,9 @@ from wal_files import LOG, BytesDisk, BytesFile, LogWriter, batch_of, small_log
 from walld import limits
 from walld.disk.base import Disk, Entry
 from walld.disk.real import RealDisk
-from walld.disk.retrying import PatientDisk
+from walld.disk.retrying import RetryingDisk
 from walld.wal import layout, scan
-from walld.wal.encode import BatchBuilder, settled_batches
+from walld.wal.encode import BatchEncoder, settled_batches
 from walld.wal.layout import BATCH_HEADER_BYTES, BatchHeader, BatchKind, SegmentHeader, Settled
 from walld.wal.log_scan import LogScan, list_segments
 from walld.wal.scan import Record, SegmentScan
@@ -69,7 +69,7 @@ def test_every_width_of_every_column_is_read_as_it_was_written(
     """Alone and among small ones, before and behind: one large value widens a column for all."""
     rows = [(1, 0, 0, 1, b"a"), (2, 3, 4, 0, b"")][:company]
     rows.insert(company // 2, (stream_no, first_seq, last_seq, 255, bytes(size)))
-    builder = BatchBuilder()
+    builder = BatchEncoder()
     for row in rows:
         builder.add(*row)
     batch = builder.seal(1)
@@ -317,7 +317,7 @@ def test_a_read_error_is_tried_three_times(
     disk = BytesDisk(log.files)
     file = BytesFile("x", bytes(log.files[1]), errors)
     monkeypatch.setattr(disk, "open", lambda _path: file)
-    found = SegmentScan(PatientDisk(disk).open("x"), 1, LOG)
+    found = SegmentScan(RetryingDisk(disk).open("x"), 1, LOG)
     numbers = [batch.batch_no for batch in found]
     assert numbers == ([1, 2] if whole else [])
     assert [hole.reason for hole in found.facts.holes] == ([] if whole else ["unreadable"])

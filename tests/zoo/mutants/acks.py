@@ -56,7 +56,7 @@ MUTANTS = (
         DAEMON + "storage/syncer.py",
         "                    await self._writer.sync_failed(what, error.errno, sync.generation)\n",
         "                    _log.error(what)\n"
-        "                    engine.commit.written(event_loop.now())\n",
+        "                    engine.schedule.written(event_loop.now())\n",
         "P8",
         "2038",
     ),
@@ -111,8 +111,8 @@ MUTANTS = (
     Mutant(
         "whoever waits for a sync is told at the write",
         ENGINE + "engine.py",
-        '            if waiter.level == "written" or recorded_no <= self.sealing.synced_no:\n',
-        '            if waiter.level == "written" or recorded_no <= self.sealing.written_no:\n',
+        '            if waiter.level == "written" or recorded_no <= self.batches.synced_no:\n',
+        '            if waiter.level == "written" or recorded_no <= self.batches.written_no:\n',
         "P4",
         "40",
     ),

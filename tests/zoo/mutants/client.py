@@ -137,7 +137,7 @@ MUTANTS = (
     Mutant(
         "client: keeps its drains to itself when the daemon is another",
         CLIENT + "link/connection.py",
-        "        for drain_id in self.hearing.drains:\n            self.hold_drain(drain_id)\n",
+        "        for drain_id in self.acks.drains:\n            self.hold_drain(drain_id)\n",
         "",
         "P2",
         "1142",

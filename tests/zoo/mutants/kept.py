@@ -58,9 +58,9 @@ MUTANTS = (
     Mutant(
         "a resolved orphan gets no tombstone",
         DAEMON + "api/replies.py",
-        "            self._engine.removed.let_go(stream, now)\n",
+        "            self._engine.resolved.let_go(stream, now)\n",
         "            stream.gone = True\n"
-        "            self._engine.sealing.dropped(stream.drop_waiting())\n"
+        "            self._engine.batches.dropped(stream.drop_waiting())\n"
         "            self._engine.registry.remove(stream)\n"
         "            self._engine.orphans.pop(stream.no, None)\n",
         "P6",

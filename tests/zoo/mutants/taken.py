@@ -20,19 +20,19 @@ MUTANTS = (
         DAEMON + "transport/socket_reader.py",
         "            peer = by_fd.get(fd)\n"
         "            if peer is not None:\n"
-        "                if shares.is_paused:\n",
+        "                if fair_queue.is_paused:\n",
         "            peer = by_fd.get(fd)\n"
         "            if peer is not None and _ & select.EPOLLHUP:\n"
         "                self._connections.close(peer)\n"
         "            elif peer is not None:\n"
-        "                if shares.is_paused:\n",
+        "                if fair_queue.is_paused:\n",
         "I2",
         "961",
     ),
     Mutant(
         "silence for three seconds is taken for death",
         DAEMON + "transport/socket_reader.py",
-        "        for process in self._processes.overdue(now):\n",
+        "        for process in self._liveness.overdue(now):\n",
         '        heard = self.__dict__.setdefault("heard", {})\n'
         "        for stream in list(self._engine.registry.by_no.values()):\n"
         "            if heard.setdefault(stream.no, (stream.next_seq, now))[0] != "
@@ -40,15 +40,15 @@ MUTANTS = (
         "                heard[stream.no] = stream.next_seq, now\n"
         "            if now - heard[stream.no][1] > 3 and stream.owner is not None:\n"
         '                self._engine.orphan(stream, "agent_lost")\n'
-        "        for process in self._processes.overdue(now):\n",
+        "        for process in self._liveness.overdue(now):\n",
         "L2",
         "1891",
     ),
     Mutant(
         "the end of a connection is taken for the death of its process",
         DAEMON + "transport/connections.py",
-        "        self._processes.leave(process, event_loop.now())\n\n    def refuse(",
-        "        self._processes.leave(process, event_loop.now())\n"
+        "        self._liveness.leave(process, event_loop.now())\n\n    def refuse(",
+        "        self._liveness.leave(process, event_loop.now())\n"
         "        if not process.connections:\n"
         '            self._engine.lose(process, "agent_lost")\n\n    def refuse(',
         "L2",

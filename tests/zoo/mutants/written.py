@@ -57,7 +57,7 @@ MUTANTS = (
     Mutant(
         "a disk that was full goes on writing ends alone",
         DAEMON + "storage/writer.py",
-        "        self._engine.disk_full = self._engine.sealing.ends_only = False\n",
+        "        self._engine.disk_full = self._engine.batches.ends_only = False\n",
         "        self._engine.disk_full = False\n",
         "P7",
         "714",
@@ -138,9 +138,9 @@ MUTANTS = (
     Mutant(
         "a batch that was written again with the others is written once more",
         DAEMON + "storage/writer.py",
-        "                if sealed.batch.batch_no <= self._engine.sealing.written_no:\n"
+        "                if sealed.batch.batch_no <= self._engine.batches.written_no:\n"
         "                    return 0.0",
-        "                if sealed.batch.batch_no < self._engine.sealing.synced_no:\n"
+        "                if sealed.batch.batch_no < self._engine.batches.synced_no:\n"
         "                    return 0.0",
         "W1",
         "80",

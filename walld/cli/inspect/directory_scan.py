@@ -51,10 +51,10 @@ if TYPE_CHECKING:
     from walld.wal.scan import ScannedBatch
 
 __all__ = [
-    "Beside",
-    "Damaged",
-    "Kept",
+    "DamagedPartial",
+    "FoundPartial",
     "Lock",
+    "OtherFiles",
     "beside",
     "check_directory",
     "done_with",
@@ -95,7 +95,7 @@ class Lock:
 
 
 @dataclass(slots=True)
-class Kept:
+class FoundPartial:
     """A partial that verifies. path: in the data directory."""
 
     path: str
@@ -107,7 +107,7 @@ class Kept:
 
 
 @dataclass(slots=True)
-class Damaged:
+class DamagedPartial:
     """A partial that does not verify, or what stands in the way of some, and why.
 
     path: in the data directory.
@@ -120,7 +120,7 @@ class Damaged:
 
 
 @dataclass(slots=True)
-class Beside:
+class OtherFiles:
     """Files that are neither log nor partials."""
 
     quarantined: int = 0
@@ -292,13 +292,13 @@ def _begins(
     return found
 
 
-def partials(disk: Disk) -> Iterator[Kept | Damaged]:
+def partials(disk: Disk) -> Iterator[FoundPartial | DamagedPartial]:
     """Every partial, read whole, one at a time; or what is wrong with it."""
     store, strays = PartialStore(disk), list[Stray]()
     try:
         tree = store.tree(strays)
     except OSError as error:
-        yield Damaged(PARTIALS_DIR, f"cannot be read: {error.strerror}")
+        yield DamagedPartial(PARTIALS_DIR, f"cannot be read: {error.strerror}")
         return
     for uid, sessions in tree.items():
         for session_name, stream_names in sessions.items():
@@ -310,16 +310,18 @@ def partials(disk: Disk) -> Iterator[Kept | Damaged]:
                     continue  # resolved since it was listed
                 except FormatError as error:
                     why = str(error).removeprefix(f"{path}: ")
-                    yield Damaged(path, why, isinstance(error, Misplaced))
+                    yield DamagedPartial(path, why, isinstance(error, Misplaced))
                     continue
                 except OSError as error:
-                    yield Damaged(path, f"cannot be read: {error.strerror}")
+                    yield DamagedPartial(path, f"cannot be read: {error.strerror}")
                     continue
                 begin = items[0]
                 assert isinstance(begin, Begin), path
-                yield Kept(path, uid, session_name, stream_name, begin, partial.facts)
+                yield FoundPartial(path, uid, session_name, stream_name, begin, partial.facts)
     for stray in strays:
-        yield Damaged(stray.path, f"cannot be read: {stray.why}" if stray.may_pass else stray.why)
+        yield DamagedPartial(
+            stray.path, f"cannot be read: {stray.why}" if stray.may_pass else stray.why
+        )
 
 
 def done_with(disk: Disk, log_uuid: bytes | None) -> tuple[list[Range], str | None]:
@@ -331,9 +333,9 @@ def done_with(disk: Disk, log_uuid: bytes | None) -> tuple[list[Range], str | No
         return [], f"{GONE_PATH}: {why}: what was resolved may be among what is there"
 
 
-def beside(disk: Disk) -> Beside:
+def beside(disk: Disk) -> OtherFiles:
     """What else lies there."""
-    found = Beside()
+    found = OtherFiles()
     for folder in (QUARANTINE_DIR, SESSIONS_DIR):
         try:
             disk.list_dir(folder)

@@ -21,7 +21,7 @@ from walld.cli.inspect import directory_scan
 from walld.daemon.settings import load
 from walld.disk.base import Disk
 from walld.disk.real import RealDisk
-from walld.disk.retrying import PatientDisk
+from walld.disk.retrying import RetryingDisk
 from walld.errors import FormatError
 from walld.escape import escaped_line
 from walld.ledger.line import line_seq
@@ -84,7 +84,7 @@ def _rows(options: argparse.Namespace) -> Iterator[Row]:
     data = load({"data": options.data}, os.environ, os.geteuid()).data
     with RealDisk(data, read_only=True) as disk:
         yield {"what": "directory", "depth": 0, "path": data}
-        yield from _directory(PatientDisk(directory_scan.named(disk)), named)
+        yield from _directory(RetryingDisk(directory_scan.named(disk)), named)
 
 
 def _directory(disk: Disk, named: _Named) -> Iterator[Row]:

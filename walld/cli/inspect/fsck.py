@@ -17,13 +17,13 @@ from functools import partial
 
 from walld.cli.inspect import directory_scan, session_scan
 from walld.cli.inspect.log_lines import LogLines
-from walld.cli.inspect.missing_begins import Beginnings, lost_beginnings
+from walld.cli.inspect.missing_begins import MissingBegins, lost_beginnings
 from walld.cli.inspect.session_damage import sessions_told
 from walld.cli.inspect.session_scan import SessionFound
 from walld.cli.show import as_json
 from walld.disk.base import Disk
 from walld.disk.real import RealDisk
-from walld.disk.retrying import PatientDisk
+from walld.disk.retrying import RetryingDisk
 from walld.errors import FormatError
 from walld.escape import escaped_line
 from walld.recovery.quarantine import dirs_gone, log_is_gone, log_may_be_gone
@@ -111,7 +111,7 @@ class Report:
     settled: int = 0
     lock: str | None = None
     partials: int = 0
-    partials_damaged: list[directory_scan.Damaged] = field(default_factory=list)
+    partials_damaged: list[directory_scan.DamagedPartial] = field(default_factory=list)
     sessions: list[SessionFound] = field(default_factory=list)
     met_damage: bool = False
     quarantine_files: int = 0
@@ -124,7 +124,7 @@ class Report:
 def run(options: argparse.Namespace) -> int:
     """Exit 0, 1 or 2."""
     with RealDisk(options.directory, read_only=True) as disk:
-        report = inspect(PatientDisk(directory_scan.named(disk)), options.directory)
+        report = inspect(RetryingDisk(directory_scan.named(disk)), options.directory)
     if options.json:
         print(as_json(asdict(report)))
     else:
@@ -152,7 +152,7 @@ def inspect(disk: Disk, directory: str) -> Report:
         worst.append(CORRUPT)
     report.notes += [lock.lost] if lock.lost is not None else []
     log = LogScan(disk, lock.log_uuid)
-    lines, beginnings = LogLines(), Beginnings()
+    lines, beginnings = LogLines(), MissingBegins()
 
     def take(segment_id: int, batch: ScannedBatch) -> None:
         lines.take(segment_id, batch)
@@ -236,7 +236,7 @@ def _read_partials(
     """
     begins: dict[int, Begin] = {}
     for found in directory_scan.partials(disk):
-        if isinstance(found, directory_scan.Damaged):
+        if isinstance(found, directory_scan.DamagedPartial):
             report.partials_damaged.append(found)
             continue
         report.partials += 1

@@ -22,14 +22,14 @@ if TYPE_CHECKING:
     from walld.wal.lost_ranges import Gap
     from walld.wal.scan import ScannedBatch
 
-__all__ = ["Beginnings", "lost_beginnings"]
+__all__ = ["MissingBegins", "lost_beginnings"]
 
 READ_TRIES = 5
 """Beside a daemon a stream may be carried, kept or released between two looks."""
 _DEAD = Flag.RELEASED | Flag.RESOLVED
 
 
-class Beginnings:
+class MissingBegins:
     """Feed it each good batch. Memory: a number for each stream, one more without a Begin."""
 
     def __init__(self) -> None:
@@ -57,13 +57,16 @@ def lost_beginnings(disk: Disk, log: LogScan) -> list[tuple[int, Gap]]:
     """(stream number, its missing seqs), by another look at the whole directory."""
     for _ in range(READ_TRIES):
         before = list_segments(disk)
-        log, coverage, beginnings = log.again(), Coverage(), Beginnings()
+        log, coverage, beginnings = log.again(), Coverage(), MissingBegins()
         for segment_id, batch in log:
             coverage.take(segment_id, batch)
             beginnings.take(segment_id, batch)
         kept = {}
         for found in directory_scan.partials(disk):
-            if isinstance(found, directory_scan.Kept) and found.facts.log_uuid == log.log_uuid:
+            if (
+                isinstance(found, directory_scan.FoundPartial)
+                and found.facts.log_uuid == log.log_uuid
+            ):
                 kept[found.facts.stream_no] = found.facts.last_seq
         if set(list_segments(disk)) <= set(before):
             break

@@ -31,7 +31,7 @@ from walld.cli.inspect.directory_scan import (
 from walld.daemon.transport import credentials
 from walld.disk.base import Disk
 from walld.disk.real import RealDisk
-from walld.disk.retrying import PatientDisk
+from walld.disk.retrying import RetryingDisk
 from walld.errors import FormatError
 from walld.partials.file import Partial, PartialFacts
 from walld.partials.store import PARTIALS_DIR, PartialStore, Stray, path_of
@@ -74,7 +74,7 @@ class Found:
 class _Stream:
     """Arrays of items that were read of one stream. kept: what the header of its partial says.
 
-    feared_seq: it must be feared to have got there. opening: the array in the log that begins it.
+    possible_last_seq: it may have got there. opening: the array in the log that begins it.
     first_no: the batch of its first record in the log, 0 where there is none.
     begin: of its partial. before: of a reply that stands under several numbers, what earlier ones
     hold of it.
@@ -82,7 +82,7 @@ class _Stream:
 
     arrays: list[bytes] = field(default_factory=list)
     kept: PartialFacts | None = None
-    feared_seq: int = 0
+    possible_last_seq: int = 0
     opening: bytes | None = None
     begin: Begin | None = None
     before: list[Item] = field(default_factory=list)
@@ -101,7 +101,7 @@ def find(data: str, uid: int | None = None) -> Found:
     uid: what clients of others alone know of is no doubt.
     """
     with RealDisk(data, read_only=True) as real:
-        disk = PatientDisk(named(real))
+        disk = RetryingDisk(named(real))
         check_directory(disk)
         for _ in range(READ_TRIES):
             before = list_segments(disk)
@@ -288,7 +288,7 @@ class _Reading:
             tails = tails_lost(self._disk, log.log_uuid, self._verdict, coverage)
             for stream_no, seq in tails.items():
                 if stream_no in self._streams:
-                    self._streams[stream_no].feared_seq = seq
+                    self._streams[stream_no].possible_last_seq = seq
 
     def _folded(self, stream: _Stream, where: str) -> list[wire.Recovered]:
         """The reply, in a list; none and a doubt where these bytes do not tell one."""
@@ -315,13 +315,13 @@ class _Reading:
     def _reply(self, begin: Begin, items: list[Item], stream: _Stream) -> wire.Recovered:
         owner_alive = self._is_alive(begin)
         another_boot = begin.owner.boot_id != self._boot_id
-        reason, word, known_seq = None, self._gap_word, stream.feared_seq
+        reason, word, known_seq = None, self._gap_word, stream.possible_last_seq
         kept = stream.kept
         if word == "torn" and stream.first_no > self._verdict.torn_no:
             word = "dropped"
         if kept is not None:
             reason = kept.lost_reason
-            if kept.gap_word == "corrupt" or not stream.feared_seq:
+            if kept.gap_word == "corrupt" or not stream.possible_last_seq:
                 word = kept.gap_word
             if not (self._is_whole and kept.gap_word == "unknown" and stream.is_in_log):
                 known_seq = max(known_seq, kept.last_seq)

@@ -26,8 +26,8 @@ from typing import Final
 from walld_client.paths import path_name
 
 from walld.cli.inspect import directory_scan, fsck
-from walld.cli.inspect.salvage_account import Account, Taken, lines
-from walld.cli.inspect.salvage_reader import Gathered, Gathering
+from walld.cli.inspect.salvage_account import SalvageAccount, Taken, lines
+from walld.cli.inspect.salvage_reader import SalvagedStream, SalvageReader
 from walld.cli.inspect.session_salvage import SessionSalvage
 from walld.cli.progress import Progress
 from walld.cli.show import as_json
@@ -35,7 +35,7 @@ from walld.daemon.transport import credentials
 from walld.disk.base import Disk
 from walld.disk.folded import FoldedDisk, looks_at_case
 from walld.disk.real import RealDisk
-from walld.disk.retrying import PatientDisk
+from walld.disk.retrying import RetryingDisk
 from walld.errors import ConfigError, FormatError, WalldError
 from walld.escape import escaped_line
 from walld.partials.file import PartialFacts
@@ -69,13 +69,13 @@ PROGRESS_REPLIES_MIN = 100
 def run(options: argparse.Namespace) -> int:
     """Exit 0, 1 or 2."""
     with RealDisk(options.directory, read_only=True) as real:
-        disk = PatientDisk(directory_scan.named(real))
+        disk = RetryingDisk(directory_scan.named(real))
         directory_scan.check_directory(disk)
         _check_target(options.directory, options.to)
         before = _segments(disk)
         report = fsck.inspect(disk, options.directory)
         with RealDisk(options.to) as target:
-            account = Account(options.directory, options.to)
+            account = SalvageAccount(options.directory, options.to)
             try:
                 target.replace(AWAY, _UNFINISHED)  # a start puts it into quarantine/ itself
                 is_folded = not looks_at_case(options.to, AWAY)
@@ -127,7 +127,7 @@ def _segments(disk: Disk) -> set[tuple[str, int]]:
 class _Salvage:
     """One run, from one directory into the other."""
 
-    def __init__(self, disk: Disk, target: Disk, account: Account) -> None:
+    def __init__(self, disk: Disk, target: Disk, account: SalvageAccount) -> None:
         self._disk = disk
         self._target = target
         self._store = PartialStore(target)
@@ -153,7 +153,7 @@ class _Salvage:
         for name in (WAL_DIR, PARTIALS_DIR):
             self._target.make_dir(name)
         hurt = {lost.stream_no for one in report.damage for lost in one.lost}
-        gathering = Gathering(self._disk)
+        gathering = SalvageReader(self._disk)
         log_uuid = gathering.log_uuid or bytes(16)
         try:
             for path in gathering.apart:
@@ -162,7 +162,7 @@ class _Salvage:
                 for number, found in enumerate(gathering.streams()):
                     bar.reached(number)
                     no = found.stream_no
-                    known_seq = max(gathering.feared_seq(no), found.kept_seq)
+                    known_seq = max(gathering.possible_last_seq(no), found.kept_seq)
                     self._stream(found, log_uuid, gathering.gap_word(no), hurt, known_seq)
         finally:
             gathering.close()
@@ -223,7 +223,12 @@ class _Salvage:
     # --- replies --------------------------------------------------------------------------------
 
     def _stream(
-        self, found: Gathered, log_uuid: bytes, word: str | None, hurt: set[int], known_seq: int
+        self,
+        found: SalvagedStream,
+        log_uuid: bytes,
+        word: str | None,
+        hurt: set[int],
+        known_seq: int,
     ) -> None:
         """One stream: a partial, or quarantine where nobody could ask for it.
 
@@ -296,7 +301,7 @@ class _Salvage:
         os.close(pidfd)
         return None
 
-    def _nameless(self, found: Gathered, why: str) -> None:
+    def _nameless(self, found: SalvagedStream, why: str) -> None:
         """Bodies that nobody can ask for, as a start keeps them."""
         if not found.bodies:
             return

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from walld.cli.inspect.log_lines import Key
     from walld.cli.inspect.session_salvage import TakenSession
 
-__all__ = ["Account", "Taken", "lines"]
+__all__ = ["SalvageAccount", "Taken", "lines"]
 
 NOTHING_TAKEN = 2
 
@@ -43,7 +43,7 @@ class Taken:
 
 
 @dataclass(slots=True)
-class Account:
+class SalvageAccount:
     """All that salvage has to say. missing: damage that cost something that is nowhere else."""
 
     directory: str
@@ -72,7 +72,7 @@ class Account:
         return CANNOT if took else NOTHING_TAKEN
 
 
-def lines(account: Account) -> Iterator[str]:
+def lines(account: SalvageAccount) -> Iterator[str]:
     """For a person."""
     counts = f"{len(account.taken) + len(account.copied_partials)} replies taken"
     counts += f", {len(account.sessions)} sessions" if account.sessions else ""

@@ -38,14 +38,14 @@ from walld.wal.verdict import CORRUPT, TORN, Verdict
 if TYPE_CHECKING:
     from walld.wal.index import StreamRecords
 
-__all__ = ["Gathered", "Gathering"]
+__all__ = ["SalvageReader", "SalvagedStream"]
 
 _Place = tuple[int, int, int]
 """Segment, offset in its file, length."""
 
 
 @dataclass(slots=True)
-class Gathered:
+class SalvagedStream:
     """What there is of one stream. bodies: its records as they stand, unread ones too.
 
     facts: of its partial. doubtful: records out of batches that do not verify. in_parts: it stands
@@ -64,7 +64,7 @@ class Gathered:
     kept_seq: int = 0
     """How far its partial says that it got."""
 
-    def goes_on_from(self, part: Gathered, items: list[Item]) -> None:
+    def goes_on_from(self, part: SalvagedStream, items: list[Item]) -> None:
         """What an earlier number holds of the reply, with its items counted from this Begin."""
         self.in_parts = True
         self.items += items
@@ -81,7 +81,7 @@ class Gathered:
         return next((item for item in self.items if isinstance(item, Begin)), None)
 
 
-class Gathering:
+class SalvageReader:
     """One reading of a directory. FormatError where there is nothing of walld."""
 
     def __init__(self, disk: Disk) -> None:
@@ -109,7 +109,7 @@ class Gathering:
         """Partials of another log, whose stream numbers mean nothing in this one."""
         self.released: list[str] = []
         """Partials of replies that were released since."""
-        self.damaged: list[directory_scan.Damaged] = []
+        self.damaged: list[directory_scan.DamagedPartial] = []
         self._gone, doubt = directory_scan.done_with(disk, self.log_uuid)
         self.doubts = [why for why in (doubt, lock.unread) if why is not None]
         """Why what is there may be more, or less, than there should be."""
@@ -121,7 +121,7 @@ class Gathering:
         self._parts = directory_scan.join_parts(self._coverage, self._bytes, self._kept_begins)
         for no in self._kept.keys() & self._coverage.dead:
             self.released.append(self._kept.pop(no))
-        self._feared = tails_lost(disk, self.log_uuid, self.verdict, self._coverage)
+        self._possible_last_seqs = tails_lost(disk, self.log_uuid, self.verdict, self._coverage)
         lost = self.verdict.corrupt or self.verdict.unreadable or self.verdict.unread
         self._is_whole = not (lost or self.damaged or self.doubts or kept_aside(disk))
         """What is not here never was, for all that a start would know."""
@@ -147,8 +147,8 @@ class Gathering:
                     place = segment_id, offset + record.offset, record.body_bytes
                     self._doubtful.setdefault(record.stream_no, []).append(place)
 
-    def _keep(self, found: directory_scan.Kept | directory_scan.Damaged) -> None:
-        if isinstance(found, directory_scan.Damaged):
+    def _keep(self, found: directory_scan.FoundPartial | directory_scan.DamagedPartial) -> None:
+        if isinstance(found, directory_scan.DamagedPartial):
             self.damaged.append(found)
             return
         no = found.facts.stream_no
@@ -195,7 +195,7 @@ class Gathering:
         """Streams that are not released, but for those that only a bad batch tells of."""
         return self._coverage.count
 
-    def streams(self) -> Iterator[Gathered]:
+    def streams(self) -> Iterator[SalvagedStream]:
         """Every stream that is not released, in the order they began to be written."""
         goes_on = {no for last, begins in self._parts.items() for no in begins if no != last}
         gone = self._coverage.dead
@@ -212,7 +212,7 @@ class Gathering:
 
     def _whole(
         self, no: int, records: StreamRecords | None, held: dict[int, StreamRecords]
-    ) -> Gathered:
+    ) -> SalvagedStream:
         """A stream, and what earlier numbers hold of its reply."""
         found = self._gathered(no, self._places(records))
         begins = self._parts.get(no, {})
@@ -232,8 +232,8 @@ class Gathering:
         segment_id, batch_at = self._batches[where >> OFFSET_BITS]
         return segment_id, batch_at + (where & (1 << OFFSET_BITS) - 1)
 
-    def _gathered(self, no: int, places: list[_Place]) -> Gathered:
-        found = Gathered(no)
+    def _gathered(self, no: int, places: list[_Place]) -> SalvagedStream:
+        found = SalvagedStream(no)
         kept = self._kept.get(no)
         if kept is not None:
             try:
@@ -254,7 +254,7 @@ class Gathering:
         found.doubtful = len(doubted)
         return found
 
-    def _read(self, found: Gathered, place: _Place) -> None:
+    def _read(self, found: SalvagedStream, place: _Place) -> None:
         segment_id, offset, length = place
         if not length:
             return
@@ -280,9 +280,9 @@ class Gathering:
             file = self._files[segment_id] = self._disk.open(SegmentFiles.path(segment_id))
         return file
 
-    def feared_seq(self, stream_no: int) -> int:
+    def possible_last_seq(self, stream_no: int) -> int:
         """The seq that it must be feared to have got to, by the log; 0 where its end is there."""
-        return self._feared.get(stream_no, 0)
+        return self._possible_last_seqs.get(stream_no, 0)
 
     def gap_word(self, stream_no: int) -> str | None:
         """What missing seqs of it are put down to by the log; None where the log lost nothing."""
@@ -292,7 +292,7 @@ class Gathering:
             for word, first_no, last_no in self._words
             if gap.may_be_of(first_no, last_no)
         }
-        if stream_no in self._feared:
+        if stream_no in self._possible_last_seqs:
             words.add("corrupt" if self.verdict.corrupt else "unknown")
         return next((word for word in ("corrupt", "unknown", "torn") if word in words), None)
 

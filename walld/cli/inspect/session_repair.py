@@ -19,7 +19,7 @@ from walld.cli.show import as_json
 from walld.disk.base import Disk
 from walld.disk.lock import holding
 from walld.disk.real import RealDisk
-from walld.disk.retrying import PatientDisk
+from walld.disk.retrying import RetryingDisk
 from walld.escape import escaped_line
 from walld.ledger.snapshot import SnapshotStore
 from walld.ledger.store import LedgerStore
@@ -39,7 +39,7 @@ def run(options: argparse.Namespace) -> int:
 
 def _repaired(disk: Disk, uid: int, options: argparse.Namespace) -> int:
     session_id = options.session
-    lines, patient = LogLines(), PatientDisk(disk)
+    lines, patient = LogLines(), RetryingDisk(disk)
     log = LogScan(patient, directory_scan.log_of(patient).log_uuid)
     directory_scan.scan(patient, log, "reading the log", lines.take)
     if (uid, session_id) in lines.keys():  # noqa: SIM118  it is no mapping

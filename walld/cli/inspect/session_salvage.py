@@ -21,7 +21,7 @@ from walld.cli.inspect.session_scan import SessionFound, let_go, sessions
 from walld.disk.base import Disk
 from walld.errors import FormatError
 from walld.ledger.artifacts import ArtifactStore
-from walld.ledger.intents import DELETE, UnfinishedStore
+from walld.ledger.intents import DELETE, IntentStore
 from walld.ledger.line import header_line, line_seq
 from walld.ledger.names import ARTIFACTS_DIR, DELETED_FILE, REPAIRED_FILE, SESSIONS_DIR, session_dir
 from walld.ledger.snapshot import SnapshotStore
@@ -85,7 +85,7 @@ class SessionSalvage:
         store, ended = LedgerStore(self._target), []
         store.deleted.load()
         try:
-            notes = list(UnfinishedStore(self._disk).notes())
+            notes = list(IntentStore(self._disk).notes())
         except OSError as error:
             why = "which sessions are being deleted cannot be read, and they are taken"
             self.unread.append(f"{SESSIONS_DIR}/: {why}: {error.strerror}")

@@ -28,7 +28,7 @@ from walld.cli.inspect import directory_scan
 from walld.errors import FormatError, NewerVersion
 from walld.ledger.append_position import first_header
 from walld.ledger.artifacts import ArtifactStore
-from walld.ledger.intents import DELETE, Unfinished
+from walld.ledger.intents import DELETE, Intent
 from walld.ledger.line import chain_of, chain_text, line_chain, line_seq, read_line
 from walld.ledger.names import ARTIFACTS_DIR, EVENTS_FILE, SESSIONS_DIR, is_temporary
 from walld.ledger.scan import Break, Reading
@@ -179,13 +179,13 @@ def let_go(disk: Disk, log: LogLines, log_uuid: bytes | None) -> None:
             log.done_with(note.key, note.until_no)
 
 
-def _deletes(store: LedgerStore) -> list[Unfinished]:
+def _deletes(store: LedgerStore) -> list[Intent]:
     """Those that have begun. Where it cannot be read which, none: salvage tells of it."""
     try:
-        notes = list(store.unfinished.notes())
+        notes = list(store.intents.notes())
     except OSError:
         return []
-    return [one for one in notes if isinstance(one, Unfinished) and one.what == DELETE]
+    return [one for one in notes if isinstance(one, Intent) and one.what == DELETE]
 
 
 def _rows(store: LedgerStore) -> Iterator[SessionRow]:

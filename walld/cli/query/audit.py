@@ -15,7 +15,7 @@ from walld_client.session.ledger_steps import audited
 
 from walld.cli.client import Daemon
 from walld.cli.exit_codes import NOTHING, complain
-from walld.cli.session_client import Asking
+from walld.cli.session_client import SessionClient
 from walld.cli.show import as_json
 from walld.errors import ConfigError
 from walld.escape import escaped_line
@@ -31,7 +31,7 @@ def run(options: argparse.Namespace) -> int:
     """Print what was found."""
     present = ids_in(options.present)
     with Daemon(options.socket, options.timeout) as daemon:
-        report = Asking(daemon, options.uid).run(audited(options.session, present))
+        report = SessionClient(daemon, options.uid).run(audited(options.session, present))
     if options.session is not None and not report.sessions:
         complain(f"there is no session {options.session}")
         return NOTHING

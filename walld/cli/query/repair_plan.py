@@ -16,7 +16,7 @@ from walld_client.session.ledger_steps import plan
 from walld.cli.client import Daemon
 from walld.cli.exit_codes import DONE, NOTHING, complain
 from walld.cli.query.audit import ids_in
-from walld.cli.session_client import Asking, say_breaks
+from walld.cli.session_client import SessionClient, say_breaks
 from walld.cli.show import as_json
 from walld.escape import escaped_line
 
@@ -27,7 +27,7 @@ def run(options: argparse.Namespace) -> int:
     """Print the steps."""
     present = ids_in(options.present)
     with Daemon(options.socket, options.timeout) as daemon:
-        asking = Asking(daemon, options.uid)
+        asking = SessionClient(daemon, options.uid)
         if asking.view(options.session, "state") is None:
             complain(f"there is no session {options.session}")
             return NOTHING

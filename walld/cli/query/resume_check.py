@@ -13,7 +13,7 @@ from walld_client.session.session_steps import SessionSteps
 
 from walld.cli.client import Daemon
 from walld.cli.exit_codes import CANNOT, DONE, complain
-from walld.cli.session_client import Asking
+from walld.cli.session_client import SessionClient
 from walld.cli.show import as_json
 from walld.escape import escaped_line
 
@@ -26,7 +26,7 @@ def run(options: argparse.Namespace) -> int:
         complain(f"there is no directory {options.workspace}: nothing to compare with")
         return CANNOT
     with Daemon(options.socket, options.timeout) as daemon:
-        asking = Asking(daemon, options.uid)
+        asking = SessionClient(daemon, options.uid)
         session = SessionSteps(options.session, None, lambda _: [], None)
         told = asking.run(session.resume_check(options.workspace))
     if told is None:

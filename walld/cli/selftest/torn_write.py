@@ -21,7 +21,7 @@ from dataclasses import dataclass
 
 from walld.cli.selftest.termination import held, opened
 from walld.disk.real import RealDisk
-from walld.wal.encode import Batch, BatchBuilder
+from walld.wal.encode import Batch, BatchEncoder
 from walld.wal.layout import SEGMENT_HEADER_BYTES, WAL_DIR
 from walld.wal.log_scan import LogScan
 from walld.wal.segment_files import SegmentFiles
@@ -56,7 +56,7 @@ def _body(number: int) -> bytes:
 
 
 def _batch(number: int) -> Batch:
-    builder = BatchBuilder()
+    builder = BatchEncoder()
     builder.add(1, number, number, 0, _body(number))
     return builder.seal(number)
 

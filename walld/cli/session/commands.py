@@ -32,7 +32,7 @@ from walld.cli.inspect import session_repair
 from walld.cli.session import import_file
 from walld.cli.session.show import render_show
 from walld.cli.session.view import render_tree
-from walld.cli.session_client import Asking, say_breaks
+from walld.cli.session_client import SessionClient, say_breaks
 from walld.cli.show import as_json
 from walld.escape import escaped, escaped_line
 from walld.foreign.export import to_otel
@@ -48,7 +48,7 @@ def run(options: argparse.Namespace) -> int:
     if options.verb == "repair":
         return session_repair.run(options)
     with Daemon(options.socket, options.timeout) as daemon:
-        return _VERBS[options.verb](Asking(daemon, getattr(options, "uid", None)), options)
+        return _VERBS[options.verb](SessionClient(daemon, getattr(options, "uid", None)), options)
 
 
 def _no_session(session_id: str) -> int:
@@ -56,7 +56,7 @@ def _no_session(session_id: str) -> int:
     return NOTHING
 
 
-def _ls(asking: Asking, options: argparse.Namespace) -> int:
+def _ls(asking: SessionClient, options: argparse.Namespace) -> int:
     answer = asking.ask(lambda number: wire.Sessions(number, options.prefix))
     found = msgspec.msgpack.decode(answer, type=list[wire.SessionFacts])
     if options.json:
@@ -87,8 +87,8 @@ def _fields(facts: wire.SessionFacts) -> dict[str, Any]:
     return {name: getattr(facts, name) for name in facts.__struct_fields__}
 
 
-def _of(name: str) -> Callable[[Asking, argparse.Namespace], int]:
-    def show(asking: Asking, options: argparse.Namespace) -> int:
+def _of(name: str) -> Callable[[SessionClient, argparse.Namespace], int]:
+    def show(asking: SessionClient, options: argparse.Namespace) -> int:
         told = asking.view(options.session, name)
         if told is None:
             return _no_session(options.session)
@@ -99,7 +99,7 @@ def _of(name: str) -> Callable[[Asking, argparse.Namespace], int]:
     return show
 
 
-def _show(asking: Asking, options: argparse.Namespace) -> int:
+def _show(asking: SessionClient, options: argparse.Namespace) -> int:
     told = asking.view(options.session, "transcript")
     if told is None:
         return _no_session(options.session)
@@ -114,7 +114,7 @@ def _show(asking: Asking, options: argparse.Namespace) -> int:
     return DONE
 
 
-def _say_unsettled(asking: Asking, session_id: str) -> None:
+def _say_unsettled(asking: SessionClient, session_id: str) -> None:
     """Calls that may have run: also those that only what the session came from has."""
     for one in asking.view(session_id, "pending") or []:
         if one["action"] == "settle_tool":
@@ -126,7 +126,7 @@ def _has_colour() -> bool:
     return sys.stdout.isatty() and "NO_COLOR" not in os.environ
 
 
-def _tree(asking: Asking, options: argparse.Namespace) -> int:
+def _tree(asking: SessionClient, options: argparse.Namespace) -> int:
     told = asking.view(options.session, "tree")
     if told is None:
         return _no_session(options.session)
@@ -136,7 +136,7 @@ def _tree(asking: Asking, options: argparse.Namespace) -> int:
     return DONE
 
 
-def _events(asking: Asking, options: argparse.Namespace) -> int:
+def _events(asking: SessionClient, options: argparse.Namespace) -> int:
     found = asking.lines(options.session, options.after)
     if found is None:
         return _no_session(options.session)
@@ -158,7 +158,7 @@ def _print_lines(lines: Iterator[bytes]) -> None:
 
 
 def _said(
-    asking: Asking,
+    asking: SessionClient,
     session_id: str,
     format: str,  # noqa: A002
     **arguments: Any,
@@ -170,7 +170,7 @@ def _said(
     return in_format([_whole(asking, session_id, message) for message in told], format)
 
 
-def _whole(asking: Asking, session_id: str, message: dict[str, Any]) -> dict[str, Any]:
+def _whole(asking: SessionClient, session_id: str, message: dict[str, Any]) -> dict[str, Any]:
     whole = asking.run(artifacts.resolved(session_id, message))
     if lost := whole.pop("_artifact_lost", None):  # the rest is there, and the start of this one
         told = {name: whole.get(name) for name in ("content", "tool_calls", "tool_results")}
@@ -179,7 +179,7 @@ def _whole(asking: Asking, session_id: str, message: dict[str, Any]) -> dict[str
     return whole
 
 
-def _messages(asking: Asking, options: argparse.Namespace) -> int:
+def _messages(asking: SessionClient, options: argparse.Namespace) -> int:
     told = _said(
         asking,
         options.session,
@@ -200,7 +200,7 @@ def _messages(asking: Asking, options: argparse.Namespace) -> int:
     return DONE
 
 
-def _fork(asking: Asking, options: argparse.Namespace) -> int:
+def _fork(asking: SessionClient, options: argparse.Namespace) -> int:
     names = (options.session, options.new, options.at, options.whole)
     try:
         answer = asking.ask(lambda number: wire.Fork(number, *names))
@@ -216,7 +216,7 @@ def _fork(asking: Asking, options: argparse.Namespace) -> int:
     return DONE
 
 
-def _say_missing(asking: Asking, session_id: str, new_id: str) -> None:
+def _say_missing(asking: SessionClient, session_id: str, new_id: str) -> None:
     """What a fork could not copy, as its first entry has it: the gate of the fork is not shut."""
     line = asking.first_line(new_id)
     missing = [] if line is None else json.loads(line)["payload"].get("missing") or []
@@ -225,7 +225,7 @@ def _say_missing(asking: Asking, session_id: str, new_id: str) -> None:
         complain(f"{new_id} lacks events {first_seq} to {last_seq} of {whose}: they are lost")
 
 
-def _export(asking: Asking, options: argparse.Namespace) -> int:
+def _export(asking: SessionClient, options: argparse.Namespace) -> int:
     if options.format == "jsonl":
         return _export_lines(asking, options.session)
     form = "plain" if options.format == "otel" else options.format
@@ -237,7 +237,7 @@ def _export(asking: Asking, options: argparse.Namespace) -> int:
     return DONE
 
 
-def _export_lines(asking: Asking, session_id: str) -> int:
+def _export_lines(asking: SessionClient, session_id: str) -> int:
     """First how far the session went, then its lines: who reads fewer knows what is missing.
 
     How far is asked before: what comes meanwhile is not taken for lost.
@@ -266,7 +266,7 @@ def _noting_artifacts(lines: Iterator[bytes], named: set[str]) -> Iterator[bytes
         yield line
 
 
-def _compact(asking: Asking, options: argparse.Namespace) -> int:
+def _compact(asking: SessionClient, options: argparse.Namespace) -> int:
     if not asking.is_there(options.session):
         return _no_session(options.session)
     payload = {"summary": options.summary, "first_kept": options.first_kept}
@@ -279,7 +279,7 @@ def _compact(asking: Asking, options: argparse.Namespace) -> int:
     return DONE
 
 
-def _delete(asking: Asking, options: argparse.Namespace) -> int:
+def _delete(asking: SessionClient, options: argparse.Namespace) -> int:
     answer = asking.ask(lambda number: wire.Delete(number, options.session))
     was_there: bool = msgspec.msgpack.decode(answer)
     if options.json:
@@ -290,7 +290,7 @@ def _delete(asking: Asking, options: argparse.Namespace) -> int:
     return DONE
 
 
-_VERBS: dict[str, Callable[[Asking, argparse.Namespace], int]] = {
+_VERBS: dict[str, Callable[[SessionClient, argparse.Namespace], int]] = {
     "ls": _ls,
     "show": _show,
     "tree": _tree,

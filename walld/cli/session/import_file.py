@@ -35,7 +35,7 @@ from walld_client.session.entries import in_pieces
 from walld_client.wire import messages as wire
 
 from walld.cli.exit_codes import DONE
-from walld.cli.session_client import Asking
+from walld.cli.session_client import SessionClient
 from walld.cli.show import as_json
 from walld.errors import FormatError, WalldError
 from walld.escape import escaped_line
@@ -68,7 +68,7 @@ _WAIT_SECONDS = 0.5
 """A daemon whose memory for lines is full writes them to their files meanwhile."""
 
 
-def run(asking: Asking, options: argparse.Namespace) -> int:
+def run(asking: SessionClient, options: argparse.Namespace) -> int:
     """Append the file's entries."""
     with open(options.file, "rb") as file:
         imported = read(_lines(file, options.file), options.format)
@@ -139,7 +139,9 @@ def _split(one: Foreign) -> list[Foreign]:
 class _Import:
     """The entries on their way. reasons: why lines were kept as their text, and how many."""
 
-    def __init__(self, asking: Asking, session_id: str, file: str, imported: Imported) -> None:
+    def __init__(
+        self, asking: SessionClient, session_id: str, file: str, imported: Imported
+    ) -> None:
         self._asking = asking
         self._session_id = session_id
         self._file = file
@@ -328,7 +330,9 @@ def _entry(one: Foreign, payload: bytes) -> wire.NewEntry:
     )
 
 
-def _append(asking: Asking, session_id: str, piece: list[wire.NewEntry]) -> list[wire.Placed]:
+def _append(
+    asking: SessionClient, session_id: str, piece: list[wire.NewEntry]
+) -> list[wire.Placed]:
     """One request; it waits while the daemon has no room for lines."""
 
     def made(number: int) -> wire.Append:

@@ -20,10 +20,10 @@ from walld.sessions.state.entries import check_id
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Iterator
 
-    from walld.daemon.api.replies import Recovery
+    from walld.daemon.api.replies import ReplyRequests
     from walld.daemon.session_store.handles import Files
-    from walld.engine.peer import Connection
-    from walld.engine.session_log import Ledger
+    from walld.engine.producer import Connection
+    from walld.engine.session_log import SessionLog
 
 __all__ = ["ArtifactRequests"]
 
@@ -33,10 +33,10 @@ _DELETED = "an artifact that it names is not there, or went with its session: se
 class ArtifactRequests:
     """Answers what is asked of artifacts."""
 
-    def __init__(self, files: Files, recovery: Recovery) -> None:
+    def __init__(self, files: Files, replies: ReplyRequests) -> None:
         self._artifacts = files.artifacts
         self._thread = files.thread
-        self._recovery = recovery
+        self._replies = replies
         self.answers: dict[type, Callable[[Connection, Any], Awaitable[Any]]] = {
             wire.PutArtifact: self._put,
             wire.GetArtifact: self._get,
@@ -53,7 +53,7 @@ class ArtifactRequests:
         if gone and (name := next((one for one in _named(request) if one in gone), None)):
             raise Refusal("artifact_missing", _DELETED, name, "an artifact of the session")
 
-    async def check_there(self, request: wire.Append, ledger: Ledger) -> None:
+    async def check_there(self, request: wire.Append, ledger: SessionLog) -> None:
         """No session begins with an entry that names what is not there (A2). Refusal.
 
         A daemon that was killed knows of no delete any more. In a session that goes on somebody may
@@ -98,7 +98,7 @@ class ArtifactRequests:
             raise Refusal(error.code, error.message, error.got, error.limit) from None
 
     async def _get(self, connection: Connection, request: wire.GetArtifact) -> bytes:
-        uid = self._recovery.uid_of(connection, request.uid)
+        uid = self._replies.uid_of(connection, request.uid)
         job = partial(self._artifacts.read, uid, request.session_id, request.sha256)
         name = request.sha256.hex()
         try:

@@ -22,13 +22,13 @@ if TYPE_CHECKING:
     from walld.daemon.session_store.open_sessions import Sessions
     from walld.daemon.storage.disk_threads import Worker
 
-__all__ = ["Finding"]
+__all__ = ["KeyLookup"]
 
 _WINDOW_EVENTS = 32
 """Of a search from the end; the next is eight times as long."""
 
 
-class Finding:
+class KeyLookup:
     """Searches of all sessions. views: the thread that folds."""
 
     def __init__(self, sessions: Sessions, views: Worker) -> None:

@@ -27,14 +27,14 @@ if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
     from walld.daemon.storage.flusher import Flusher
-    from walld.daemon.storage.partial_writer import Keeper
-    from walld.daemon.storage.reply_reader import Order, Reader
-    from walld.daemon.transport.socket_reader import Intake
+    from walld.daemon.storage.partial_writer import PartialWriter
+    from walld.daemon.storage.reply_reader import Order, ReplyReader
+    from walld.daemon.transport.socket_reader import SocketReader
     from walld.engine.engine import Engine
-    from walld.engine.peer import Connection
+    from walld.engine.producer import Connection
     from walld.engine.stream import Stream
 
-__all__ = ["Recovery"]
+__all__ = ["ReplyRequests"]
 
 _WAIT_SECONDS = 1.5
 """How long a request waits for its own process's events."""
@@ -42,24 +42,24 @@ _RELEASED_WAIT_SECONDS = 0.2
 """How long it waits for what was released: that is a flush and a turn of the background."""
 
 
-class Recovery:
+class ReplyRequests:
     """Answers what is asked of replies."""
 
     def __init__(
         self,
         engine: Engine,
-        intake: Intake,
+        socket_reader: SocketReader,
         flusher: Flusher,
-        reader: Reader,
-        keeper: Keeper,
+        reader: ReplyReader,
+        partial_writer: PartialWriter,
         doubt: Callable[[int], str | None],
     ) -> None:
         """doubt: why "nothing there" cannot be said to a uid, None where it can."""
         self._engine = engine
-        self._intake = intake
+        self._socket_reader = socket_reader
         self._flusher = flusher
         self._reader = reader
-        self._keeper = keeper
+        self._partial_writer = partial_writer
         self._doubt = doubt
         self.answers: dict[type, Callable[[Connection, Any], Awaitable[Any]]] = {
             wire.Recover: self._recover,
@@ -84,7 +84,7 @@ class Recovery:
     async def taken(self, connection: Connection, seen: list[wire.Seen]) -> None:
         """Wait until what the asking process has sent is taken in, and what the dead left (Q1)."""
         sees_all = connection.uid in (0, os.geteuid())
-        if not await self._intake.catch_up(None if sees_all else connection.uid, connection):
+        if not await self._socket_reader.catch_up(None if sees_all else connection.uid, connection):
             text = "not everything that processes which are gone have sent is read; ask again"
             raise Refusal("behind", text)
         if not seen:
@@ -96,11 +96,11 @@ class Recovery:
             return
         with anyio.move_on_after(_WAIT_SECONDS):
             while item is not None:
-                await self._intake.more()
+                await self._socket_reader.more()
                 if self._has_taken(connection, item):
                     item = next(left, None)
             return
-        if not self._intake.callers.has_hung_up(connection):
+        if not self._socket_reader.query_sockets.has_hung_up(connection):
             raise Refusal("behind", "not everything this process sent has arrived; ask again")
 
     async def done(self, connection: Connection, uid: int) -> None:
@@ -109,17 +109,17 @@ class Recovery:
         Others are answered without it when it takes long. For who asks whether a call may have
         started: its start may be among it.
         """
-        if not await self._intake.callers.settled(uid, connection):
+        if not await self._socket_reader.query_sockets.settled(uid, connection):
             text = "not everything that processes which are gone have asked is done; ask again"
             raise Refusal("behind", text)
 
     def _has_taken(self, connection: Connection, seen: wire.Seen) -> bool:
         producer = self._engine.registry.producers.get((connection.uid, seen.producer))
         if producer is None:  # nobody comes back for whom nobody asks again: his rest was read
-            return self._intake.callers.has_hung_up(connection)
+            return self._socket_reader.query_sockets.has_hung_up(connection)
         stream = producer.streams.get(seen.stream)
         if stream is None:
-            if self._engine.removed.awaits(connection.uid, seen.producer, seen):
+            if self._engine.resolved.awaits(connection.uid, seen.producer, seen):
                 return False
             # Not by `number_max`: a stream of the log may have a higher number than one that only
             # its producer holds, and will resume.
@@ -136,13 +136,13 @@ class Recovery:
         def waits() -> bool:
             return any(
                 stream.begin.uid == uid and session_id in (None, *stream.session_ids)
-                for no, stream in engine.settling.streams.items()
-                if no not in engine.settling.moved
+                for no, stream in engine.turn_commit.streams.items()
+                if no not in engine.turn_commit.moved
             )
 
         if engine.disk_full or not waits():
             return
-        engine.commit.hurry_flush()
+        engine.schedule.hurry_flush()
         with anyio.move_on_after(_RELEASED_WAIT_SECONDS):
             while waits():
                 self._flusher.wake()
@@ -188,7 +188,7 @@ class Recovery:
         try:
             return await self._reader.replies(uid, streams, names)
         finally:
-            await self._keeper.set_aside_damaged()
+            await self._partial_writer.set_aside_damaged()
 
     async def _read_latest(
         self, uid: int, streams: list[Stream], names: list[tuple[str, str]]
@@ -208,7 +208,7 @@ class Recovery:
         self, uid: int, session_id: str | None, stream_id: str | None
     ) -> tuple[list[Stream], list[tuple[str, str]]]:
         """Streams in the log, and names of partials that are not among them."""
-        registry, kept = self._engine.registry, self._engine.kept
+        registry, kept = self._engine.registry, self._engine.partials
         if stream_id is not None:
             stream = registry.by_key.get((uid, stream_id))
             streams = [] if stream is None else [stream]
@@ -235,18 +235,18 @@ class Recovery:
         return streams, names
 
     def _is_moved(self, stream: Stream) -> bool:
-        return stream.no in self._engine.settling.moved
+        return stream.no in self._engine.turn_commit.moved
 
     def kept_of(self, uid: int, session_id: str) -> list[tuple[str, str]]:
         """(session name, stream name) of the partials of a session, as far as they are no part of a
         reply in the log, which may have moved to another since.
         """
         session = path_name(session_id)
-        names = [(session, name) for name in self._engine.kept.of_session(uid, session_id)]
+        names = [(session, name) for name in self._engine.partials.of_session(uid, session_id)]
         return [name for name in names if not self._is_in_log(uid, name)]
 
     def _is_in_log(self, uid: int, name: tuple[str, str]) -> bool:
-        facts = self._engine.kept.facts(uid, *name)
+        facts = self._engine.partials.facts(uid, *name)
         return facts is not None and facts.stream_no in self._engine.registry.by_no
 
     async def _latest(
@@ -284,21 +284,21 @@ class Recovery:
             if stream.lost_reason is None:
                 raise Refusal("refused", "its owner is alive: only it may release", "alive", "gone")
             self._check_grown(stream.next_seq - 1, request.last_seq)
-            self._engine.sealing.check_open()
+            self._engine.batches.check_open()
             now = event_loop.now()
             written = event_loop.Bell()
-            self._engine.removed.let_go(stream, now)
+            self._engine.resolved.let_go(stream, now)
             self._engine.when("written", written.ring, now)
             self._flusher.wake()
             await written.wait()
             return True
-        where = self._engine.kept.where(uid, request.stream_id)
+        where = self._engine.partials.where(uid, request.stream_id)
         if where is None:
             return False
         try:
-            facts = await self._keeper.facts(uid, *where)
+            facts = await self._partial_writer.facts(uid, *where)
             self._check_grown(facts.last_seq, request.last_seq)
-            await self._keeper.resolve_partial(uid, *where)
+            await self._partial_writer.resolve_partial(uid, *where)
         except FileNotFoundError:
             return False  # somebody else resolved it meanwhile
         return True

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     import socket
     from types import TracebackType
 
-__all__ = ["HeldAnswer", "HeldAnswers", "HeldRequest"]
+__all__ = ["RequestBuffer", "ResponseBuffer", "ResponseBuffers"]
 
 _LOOK_SECONDS = 0.05
 """Between two looks of one that waits for room."""
@@ -37,23 +37,23 @@ _BESIDE_BYTES = 32 * limits.KIB
 """What a connection that waits for its reader holds beside its answer: the requests behind it."""
 
 
-class HeldAnswers:
+class ResponseBuffers:
     """What the users of one daemon have in flight."""
 
     def __init__(self) -> None:
-        self._users: dict[int, _Held] = {}
+        self._users: dict[int, _UserBuffers] = {}
 
-    def request(self, uid: int) -> HeldRequest:
+    def request(self, uid: int) -> RequestBuffer:
         """Of one connection: it holds nothing yet."""
-        return HeldRequest(self._of(uid))
+        return RequestBuffer(self._of(uid))
 
-    def _of(self, uid: int) -> _Held:
+    def _of(self, uid: int) -> _UserBuffers:
         held = self._users.get(uid)
         if held is None:
-            held = self._users[uid] = _Held()
+            held = self._users[uid] = _UserBuffers()
         return held
 
-    def hold(self, uid: int, count: int) -> HeldAnswer:
+    def hold(self, uid: int, count: int) -> ResponseBuffer:
         """So many bytes wait for their reader: until this is left.
 
         Short ones wait for no room; where there is none they take that of who does not read.
@@ -61,7 +61,7 @@ class HeldAnswers:
         held = self._of(uid)
         if held.bytes > limits.IN_FLIGHT_BYTES_MAX:
             held.give_up_one()
-        return HeldAnswer(held, count + _BESIDE_BYTES)
+        return ResponseBuffer(held, count + _BESIDE_BYTES)
 
     async def room(self, uid: int) -> None:
         """Wait until what the user has in flight leaves room for one more answer."""
@@ -70,13 +70,13 @@ class HeldAnswers:
             await anyio.sleep(_LOOK_SECONDS)
 
 
-class _Held:
+class _UserBuffers:
     """What one user has. answers: in the order in which they were made."""
 
     __slots__ = ("answers", "bytes", "freed", "request_bytes", "turn")
 
     def __init__(self) -> None:
-        self.answers: dict[HeldAnswer, None] = {}
+        self.answers: dict[ResponseBuffer, None] = {}
         self.bytes = 0
         """Of both."""
         self.request_bytes = 0
@@ -95,18 +95,18 @@ class _Held:
                 return
 
 
-class HeldAnswer:
+class ResponseBuffer:
     """One answer on its way, of `count` bytes."""
 
     __slots__ = ("_count", "_held", "_scope", "begun_at", "is_kept", "moved_at")
 
-    def __init__(self, held: _Held, count: int) -> None:
+    def __init__(self, held: _UserBuffers, count: int) -> None:
         self._held, self._count = held, count
         self._scope: anyio.CancelScope | None = None
         self.begun_at = self.moved_at = event_loop.now()
         self.is_kept = True
 
-    def __enter__(self) -> HeldAnswer:
+    def __enter__(self) -> ResponseBuffer:
         self._held.answers[self] = None
         self._held.bytes += self._count
         return self
@@ -133,12 +133,12 @@ class HeldAnswer:
             self._scope.deadline = event_loop.now()
 
 
-class HeldRequest:
+class RequestBuffer:
     """What one connection holds of long requests: those that are read, and the one it reads."""
 
     __slots__ = ("_count", "_held")
 
-    def __init__(self, held: _Held) -> None:
+    def __init__(self, held: _UserBuffers) -> None:
         self._held, self._count = held, 0
 
     async def room(self, count: int) -> bool:

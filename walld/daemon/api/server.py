@@ -26,21 +26,21 @@ from walld import limits
 from walld.daemon import event_loop
 from walld.daemon.api.paged_answers import PagedLines
 from walld.daemon.api.rate_limit import Pace
-from walld.daemon.api.response_buffers import HeldAnswer, HeldAnswers
+from walld.daemon.api.response_buffers import ResponseBuffer, ResponseBuffers
 from walld.engine.protocol_errors import explain
 from walld.errors import FormatError, ProtocolError, Refusal
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from walld.daemon.api.replies import Recovery
+    from walld.daemon.api.replies import ReplyRequests
     from walld.daemon.api.sessions import SessionRequests, Taken
     from walld.daemon.transport.connections import Connections
-    from walld.daemon.transport.query_sockets import Caller
+    from walld.daemon.transport.query_sockets import QuerySocket
     from walld.engine.engine import Engine
-    from walld.engine.peer import Connection
+    from walld.engine.producer import Connection
 
-__all__ = ["Requests"]
+__all__ = ["QueryServer"]
 
 _log = logging.getLogger("walld.requests")
 _WAIT_SECONDS = 1.5
@@ -68,14 +68,14 @@ _SHOWN_MAX = limits.ID_BYTES_MAX + 200
 _encoder = msgspec.msgpack.Encoder()
 
 
-class Requests:
+class QueryServer:
     """Answers queries for one daemon."""
 
     def __init__(
         self,
         engine: Engine,
         connections: Connections,
-        recovery: Recovery,
+        replies: ReplyRequests,
         sessions: SessionRequests,
         status: Callable[[bool], object],
         exposition: Callable[[bool], str],
@@ -90,7 +90,7 @@ class Requests:
         """
         self._engine = engine
         self._connections = connections
-        self._callers = connections.callers
+        self._query_sockets = connections.query_sockets
         self._sessions = sessions
         self._status = status
         self._exposition = exposition
@@ -101,10 +101,10 @@ class Requests:
         """By uid of the peer: the files' thread has others' sessions to open."""
         self._made_at_ms = made_at_ms
         self._pace = Pace(agents_wait, other_users_wait)
-        self._held = HeldAnswers()
+        self._held = ResponseBuffers()
         self._decode = msgspec.msgpack.Decoder(wire.FromQuery).decode
         self._answers: dict[type, Callable[[Connection, Any], Awaitable[Any]]] = {
-            **recovery.answers,
+            **replies.answers,
             **sessions.answers,
             wire.Status: self._say_status,
             wire.Metrics: self._say_metrics,
@@ -113,7 +113,7 @@ class Requests:
 
     async def serve(self, peer: socket.socket, connection: Connection, rest: bytes) -> None:
         """One query connection until it ends. Closes the socket."""
-        caller = self._callers.add(peer, connection)
+        caller = self._query_sockets.add(peer, connection)
         readable = event_loop.Readable(peer)
         buffer, since = bytearray(rest), event_loop.now()
         held = self._held.request(connection.uid)
@@ -132,7 +132,7 @@ class Requests:
                 announced = frame_bytes(buffer)
                 if announced > _FIRST_READ_BYTES and await held.room(announced):
                     since = event_loop.now()  # it was not read meanwhile
-                if caller.is_deaf:
+                if caller.takes_no_answers:
                     data = _what_is_there(peer) if heard <= limits.SOCKET_BYTES_MAX else b""
                     heard += len(data)
                 elif buffer:
@@ -159,14 +159,14 @@ class Requests:
             pass  # the peer is gone, and all it said is read; or it was told to come again
         finally:
             held.free()
-            self._callers.end(caller)
+            self._query_sockets.end(caller)
             readable.close()
             peer.close()
             self._connections.query_ended(connection)
 
     async def _receive(
         self,
-        caller: Caller,
+        caller: QuerySocket,
         readable: event_loop.Readable,
         count: int = _READ_BYTES,
         since: float | None = None,
@@ -197,17 +197,19 @@ class Requests:
                 raise TimeoutError
 
     async def _close_with(
-        self, caller: Caller, code: str, message: str, got: object, limit: object
+        self, caller: QuerySocket, code: str, message: str, got: object, limit: object
     ) -> None:
         self._engine.counters.protocol_errors[code] += 1
         await self._tell(caller, _framed(wire.Error(code, message, str(got), str(limit))))
 
-    async def _tell(self, caller: Caller, data: bytes, held: HeldAnswer | None = None) -> None:
+    async def _tell(
+        self, caller: QuerySocket, data: bytes, held: ResponseBuffer | None = None
+    ) -> None:
         """Send it; one that does not hear it is answered no more, and its words are done.
 
         held: the answer that it is a piece of.
         """
-        if caller.is_deaf:
+        if caller.takes_no_answers:
             return
         uid = caller.connection.uid
         try:
@@ -216,13 +218,13 @@ class Requests:
         except TimeoutError:
             # It may live and read on: then it meets the end of the connection, and asks again.
             self._engine.counters.protocol_errors["slow_frame"] += 1
-            caller.is_deaf = True
+            caller.takes_no_answers = True
         except OSError:
-            caller.is_deaf = True
+            caller.takes_no_answers = True
 
     # --- requests ---------------------------------------------------------------------------------
 
-    async def _answer_all(self, caller: Caller, bodies: list[bytes]) -> None:
+    async def _answer_all(self, caller: QuerySocket, bodies: list[bytes]) -> None:
         """Requests that came together, in their order. None is left of `bodies`."""
         taken: list[tuple[wire.Append, Taken]] = []
         for at in range(1, len(bodies) + 1):
@@ -243,7 +245,7 @@ class Requests:
                 await self._refuse(caller, request, found)
             elif isinstance(request, wire.Error):
                 await self._say(caller, request, request)
-            elif not caller.is_deaf or isinstance(request, _CHANGES):
+            elif not caller.takes_no_answers or isinstance(request, _CHANGES):
                 # Not by a name of its own: a long answer goes once its bytes are made.
                 await self._say(caller, request, await self._outcome(caller, request, self._answer))
         caller.is_done = True
@@ -265,18 +267,20 @@ class Requests:
             raise ProtocolError("not_hello", "Hello came twice", "Hello", "a request")
         return request
 
-    async def _answer_taken(self, caller: Caller, taken: list[tuple[wire.Append, Taken]]) -> None:
+    async def _answer_taken(
+        self, caller: QuerySocket, taken: list[tuple[wire.Append, Taken]]
+    ) -> None:
         """Appends whose entries are in their places: they wait for the disk together."""
         if not taken:
             return
-        caller.is_deaf |= caller.gone_at is not None
-        if not caller.is_deaf:
+        caller.takes_no_answers |= caller.gone_at is not None
+        if not caller.takes_no_answers:
             requests = [request for request, _ in taken]
             caller.waits_for = self._sessions.reached(requests, caller.connection.uid)
             await caller.waits_for.wait()
             caller.waits_for = None
-            caller.is_deaf |= caller.gone_at is not None
-        if caller.is_deaf:
+            caller.takes_no_answers |= caller.gone_at is not None
+        if caller.takes_no_answers:
             return
         for request, (placed, receipt) in taken:
             answer: Any = placed
@@ -285,17 +289,17 @@ class Requests:
                 answer = await self._outcome(caller, request, named)
             await self._say(caller, request, answer, receipt)
 
-    async def _refuse(self, caller: Caller, request: wire.Append, why: wire.Error) -> None:
+    async def _refuse(self, caller: QuerySocket, request: wire.Append, why: wire.Error) -> None:
         """One in order that is to be asked again: what was sent behind it must not come before it.
 
         Who hears that closes at once, so it is asked before whether he is still there. Of one who
         has hung up nobody asks again, and what came behind it is better than nothing.
         """
-        if self._callers.has_hung_up(caller.connection):
+        if self._query_sockets.has_hung_up(caller.connection):
             _log.warning("an append of a process that has hung up is refused: code %s", why.code)
             return
         await self._say(caller, request, why)
-        if caller.is_deaf:
+        if caller.takes_no_answers:
             return  # it has hung up just now
         if request.in_order and why.code in (*wire.OF_THIS_MOMENT, *wire.OF_ITS_SESSION):
             raise _Over
@@ -315,16 +319,16 @@ class Requests:
                 await self._held.room(uid)
             return await answer(connection, request)
 
-    async def _until_ready(self, caller: Caller) -> None:
+    async def _until_ready(self, caller: QuerySocket) -> None:
         with anyio.move_on_after(_WAIT_SECONDS):
             await self._ready.wait()
-        if self._callers.has_hung_up(caller.connection):
+        if self._query_sockets.has_hung_up(caller.connection):
             await self._ready.wait()  # nobody asks again
         if not self._ready.is_set():
             raise Refusal("recovering", "the log is still being read; ask again")
 
     async def _outcome(
-        self, caller: Caller, request: Any, work: Callable[[Connection, Any], Awaitable[Any]]
+        self, caller: QuerySocket, request: Any, work: Callable[[Connection, Any], Awaitable[Any]]
     ) -> Any:
         """What comes of a request: the answer's value, or the Error that is told instead."""
         try:
@@ -347,9 +351,9 @@ class Requests:
             return _bug(request.id)
 
     async def _say(
-        self, caller: Caller, request: Any, answer: object, receipt: bytes = b""
+        self, caller: QuerySocket, request: Any, answer: object, receipt: bytes = b""
     ) -> None:
-        if caller.is_deaf:
+        if caller.takes_no_answers:
             return
         if isinstance(answer, wire.Error):
             await self._tell(caller, _framed(answer))
@@ -372,7 +376,7 @@ class Requests:
                 last = (receipt, self._new_directory(request)) if start + most >= size else ()
                 await self._tell(caller, _chunk(request.id, payload, start, *last), held)
 
-    async def _say_paged(self, caller: Caller, request: Any, answer: PagedLines) -> None:
+    async def _say_paged(self, caller: QuerySocket, request: Any, answer: PagedLines) -> None:
         """The same chunks, of an answer that is made behind what its reader has taken."""
         made, most = bytearray(), limits.ANSWER_CHUNK_BYTES
 
@@ -380,7 +384,7 @@ class Requests:
             return await answer.piece()
 
         with self._held.hold(caller.connection.uid, answer.held_bytes) as held:
-            while not caller.is_deaf:
+            while not caller.takes_no_answers:
                 piece = await self._outcome(caller, request, next_piece)
                 if isinstance(piece, wire.Error):
                     await self._tell(caller, _framed(piece))
@@ -449,7 +453,7 @@ def _what_is_there(peer: socket.socket) -> bytes:
         return b""
 
 
-async def _send(peer: socket.socket, data: bytes, held: HeldAnswer) -> None:
+async def _send(peer: socket.socket, data: bytes, held: ResponseBuffer) -> None:
     """All of it, or TimeoutError where the peer does not read."""
     sent = 0
     while True:

@@ -16,7 +16,7 @@ from walld.sessions.state.entries import line_event
 if TYPE_CHECKING:
     from walld.daemon.session_store.handles import Files
     from walld.daemon.session_store.open_sessions import Sessions
-    from walld.engine.session_log import Ledger, Ledgers
+    from walld.engine.session_log import SessionLog, SessionLogs
     from walld.sessions.state.events import Event
 
 __all__ = ["session_facts"]
@@ -25,13 +25,13 @@ __all__ = ["session_facts"]
 class _Waiting(NamedTuple):
     """Lines of a session that waited for its file at one moment."""
 
-    ledger: Ledger
+    ledger: SessionLog
     last: Event
     bytes: int
 
 
 async def session_facts(
-    sessions: Sessions, ledgers: Ledgers, files: Files, uid: int, prefix: str
+    sessions: Sessions, ledgers: SessionLogs, files: Files, uid: int, prefix: str
 ) -> list[wire.SessionFacts]:
     """Sessions of a user whose ids begin so, by id.
 
@@ -61,7 +61,7 @@ async def session_facts(
     return [found[session_id] for session_id in sorted(found)]
 
 
-def _waiting(ledgers: Ledgers, uid: int, prefix: str) -> list[_Waiting]:
+def _waiting(ledgers: SessionLogs, uid: int, prefix: str) -> list[_Waiting]:
     return [
         _Waiting(ledger, line_event(ledger.pending[-1].line), ledger.pending_bytes)
         for (owner, session_id), ledger in ledgers.open.items()

@@ -21,10 +21,10 @@ from walld_client.wire import messages as wire
 from walld import limits
 from walld.daemon import event_loop
 from walld.daemon.api.artifacts import ArtifactRequests
-from walld.daemon.api.key_lookup import Finding
+from walld.daemon.api.key_lookup import KeyLookup
 from walld.daemon.api.paged_answers import PagedLines
 from walld.daemon.api.session_list import session_facts
-from walld.daemon.api.sync_tokens import Receipts
+from walld.daemon.api.sync_tokens import SyncTokens
 from walld.daemon.session_store.fork_contents import forked_session
 from walld.errors import FormatError, Misplaced, ProtocolError, Refusal
 from walld.ledger.line import line_seq
@@ -36,15 +36,15 @@ from walld.sessions.views.turn_view import turn_in
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
 
-    from walld.daemon.api.replies import Recovery
+    from walld.daemon.api.replies import ReplyRequests
     from walld.daemon.session_store.files import Lines
     from walld.daemon.session_store.handles import Files
     from walld.daemon.session_store.open_sessions import Sessions
-    from walld.daemon.session_store.turn_watcher import Turns
-    from walld.daemon.storage.partial_writer import Keeper
+    from walld.daemon.session_store.turn_watcher import TurnWatcher
+    from walld.daemon.storage.partial_writer import PartialWriter
     from walld.engine.engine import Engine
-    from walld.engine.peer import Connection
-    from walld.engine.session_log import Ledger
+    from walld.engine.producer import Connection
+    from walld.engine.session_log import SessionLog
     from walld.ledger.runs import Run
 
 __all__ = ["SessionRequests", "Taken"]
@@ -77,21 +77,21 @@ class SessionRequests:
         self,
         engine: Engine,
         sessions: Sessions,
-        turns: Turns,
-        recovery: Recovery,
-        keeper: Keeper,
+        turns: TurnWatcher,
+        replies: ReplyRequests,
+        partial_writer: PartialWriter,
         files: Files,
         wall_ms: Callable[[], int],
     ) -> None:
         self._engine = engine
         self._sessions = sessions
         self._turns = turns
-        self._recovery = recovery
-        self._keeper = keeper
+        self._replies = replies
+        self._partial_writer = partial_writer
         self._files = files
-        self._finding = Finding(sessions, files.views)
-        self._artifacts = ArtifactRequests(files, recovery)
-        receipts = Receipts(engine, sessions, files.ledgers.deleted, wall_ms)
+        self._key_lookup = KeyLookup(sessions, files.views)
+        self._artifacts = ArtifactRequests(files, replies)
+        receipts = SyncTokens(engine, sessions, files.ledgers.deleted, wall_ms)
         self._receipt_of = receipts.of
         self._wall_ms = wall_ms
         self._views: dict[int, anyio.Lock] = {}
@@ -129,7 +129,7 @@ class SessionRequests:
                 if (ident := getattr(entry, name)) is not None:
                     check_id(name, ident)
         uid = connection.uid
-        await self._recovery.taken(connection, request.seen)
+        await self._replies.taken(connection, request.seen)
         await self._turns.settle(uid, request.session_id)
         until = event_loop.now() + _ROOM_SECONDS
         while True:
@@ -137,7 +137,7 @@ class SessionRequests:
             now = event_loop.now()
             self._artifacts.check_sent(request, uid)  # in the step of the append: no delete between
             try:
-                placed = self._engine.ledgers.append(
+                placed = self._engine.session_logs.append(
                     ledger,
                     request.entries,
                     request.expected_seq,
@@ -153,7 +153,7 @@ class SessionRequests:
             await anyio.sleep(_ROOM_PAUSE_SECONDS)  # a checkpoint is on its way, and makes room
         return Taken(placed, self._receipt_of(ledger) if request.level == "synced" else b"")
 
-    async def _opened(self, uid: int, request: wire.Append) -> Ledger:
+    async def _opened(self, uid: int, request: wire.Append) -> SessionLog:
         """Its session, for the step that follows: behind that a delete or a fork may take it away.
 
         So may one that comes while artifacts are looked for, and then it is looked for again.
@@ -162,7 +162,7 @@ class SessionRequests:
             ledger = await self._sessions.open(uid, request.session_id, create=True)
             assert ledger is not None
             await self._artifacts.check_there(request, ledger)
-            if self._engine.ledgers.is_open(ledger):
+            if self._engine.session_logs.is_open(ledger):
                 return ledger
 
     async def named(
@@ -190,9 +190,9 @@ class SessionRequests:
     async def _fork(self, connection: Connection, request: wire.Fork) -> list[wire.Placed]:
         uid = connection.uid
         check_id("new_id", request.new_id)
-        await self._recovery.taken(connection, request.seen)
+        await self._replies.taken(connection, request.seen)
         await self._turns.settle(uid, request.session_id)
-        with self._sessions.founding.source(uid, request.session_id) as source:
+        with self._sessions.forks.source(uid, request.session_id) as source:
             found = await self._sessions.lines(uid, request.session_id)
             if found is None:
                 self._sessions.check_known(uid, request.session_id)
@@ -213,18 +213,18 @@ class SessionRequests:
         return [wire.Placed(last.seq, last.id)]
 
     async def _delete(self, connection: Connection, request: wire.Delete) -> bool:
-        uid = self._recovery.uid_of(connection, request.uid)
+        uid = self._replies.uid_of(connection, request.uid)
         # What its process said before it asked is not to come behind the answer.
-        await self._recovery.taken(connection, request.seen)
+        await self._replies.taken(connection, request.seen)
         session_id = request.session_id
-        self._engine.sealing.check_open()
+        self._engine.batches.check_open()
         doubt, there = self._sessions.doubt, False
         if doubt is not None and doubt.may_return:
             raise Refusal("unreadable", f"nothing was deleted: {doubt.why}", session_id)
         there |= self._let_go(uid, session_id)
-        for session, name in self._recovery.kept_of(uid, session_id):
+        for session, name in self._replies.kept_of(uid, session_id):
             try:
-                await self._keeper.resolve_partial(uid, session, name)
+                await self._partial_writer.resolve_partial(uid, session, name)
             except (Misplaced, FileNotFoundError):
                 pass  # of another session, and set aside now; resolved meanwhile
             except Refusal as refused:
@@ -242,8 +242,8 @@ class SessionRequests:
         """Of all its replies in the log; whoever still speaks on one begins it anew."""
         streams = self._engine.registry.of_session(uid, session_id)
         for stream in streams:
-            self._engine.removed.let_go(stream, event_loop.now())
-            self._engine.settling.settled(stream)
+            self._engine.resolved.let_go(stream, event_loop.now())
+            self._engine.turn_commit.settled(stream)
         return bool(streams)
 
     # --- reading --------------------------------------------------------------------------------
@@ -261,7 +261,7 @@ class SessionRequests:
 
     async def _written(self, uid: int, session_id: str) -> None:
         """What was read just now holds no line of the daemon's own that a kill would take (N1)."""
-        ledger = self._engine.ledgers.open.get((uid, session_id))
+        ledger = self._engine.session_logs.open.get((uid, session_id))
         if ledger is not None and ledger.is_unwritten:
             with anyio.move_on_after(_WRITTEN_SECONDS):
                 await self._sessions.until("written")
@@ -269,8 +269,8 @@ class SessionRequests:
     async def _events(
         self, connection: Connection, request: wire.Events
     ) -> list[bytes] | _WithBreaks | PagedLines | None:
-        uid = self._recovery.uid_of(connection, request.uid)
-        await self._recovery.taken(connection, request.seen)
+        uid = self._replies.uid_of(connection, request.uid)
+        await self._replies.taken(connection, request.seen)
         await self._turns.settle(uid, request.session_id)
         session_id, most = request.session_id, limits.ANSWER_HELD_BYTES_MAX
         found = await self._found(uid, session_id, request.after, request.limit, most)
@@ -290,22 +290,22 @@ class SessionRequests:
         self, connection: Connection, request: wire.Project
     ) -> bytes | _WithBreaks | None:
         told, found = await self._projected(connection, request)
-        await self._written(self._recovery.uid_of(connection, request.uid), request.session_id)
+        await self._written(self._replies.uid_of(connection, request.uid), request.session_id)
         return _told(told, found) if request.breaks else told
 
     async def _projected(
         self, connection: Connection, request: wire.Project
     ) -> tuple[bytes | None, Lines | None]:
         """The view, and what was read for it."""
-        uid = self._recovery.uid_of(connection, request.uid)
-        await self._recovery.taken(connection, request.seen)
+        uid = self._replies.uid_of(connection, request.uid)
+        await self._replies.taken(connection, request.seen)
         await self._turns.settle(uid, request.session_id)
         try:
             arguments = msgspec.json.decode(request.arguments, type=dict[str, Any])
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
             raise Refusal("bad_argument", str(error), "", "a JSON object") from None
         if request.name == "resume":
-            await self._recovery.done(connection, uid)
+            await self._replies.done(connection, uid)
         if request.name == "turn":
             return await self._turn(uid, request.session_id, arguments), None
         # One at a time of each user: the files' thread has others' sessions to open.
@@ -313,7 +313,7 @@ class SessionRequests:
             try:
                 check(request.name, arguments)  # also where there is no session to look at
                 if request.name == "find":
-                    found, lines = await self._finding.find(uid, request.session_id, arguments)
+                    found, lines = await self._key_lookup.find(uid, request.session_id, arguments)
                     if found is None:
                         self._sessions.check_known(uid, request.session_id)
                         return None, lines
@@ -340,7 +340,7 @@ class SessionRequests:
         self, uid: int, request: wire.Project, arguments: dict[str, Any]
     ) -> tuple[bytes | None, Lines | None]:
         files, missing = self._files, list[dict[str, Any]]()
-        with self._sessions.founding.source(uid, request.session_id) as source:
+        with self._sessions.forks.source(uid, request.session_id) as source:
             found = await self._found(uid, request.session_id)
             if found is None:
                 return None, None
@@ -378,8 +378,8 @@ class SessionRequests:
     async def _list(
         self, connection: Connection, request: wire.Sessions
     ) -> list[wire.SessionFacts]:
-        uid = self._recovery.uid_of(connection, request.uid)
-        sessions, ledgers = self._sessions, self._engine.ledgers
+        uid = self._replies.uid_of(connection, request.uid)
+        sessions, ledgers = self._sessions, self._engine.session_logs
         found = await session_facts(sessions, ledgers, self._files, uid, request.prefix)
         if not found:
             self._sessions.check_known(uid, request.prefix)

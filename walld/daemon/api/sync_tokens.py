@@ -37,11 +37,11 @@ if TYPE_CHECKING:
 
     from walld.daemon.session_store.open_sessions import Sessions
     from walld.engine.engine import Engine
-    from walld.engine.peer import Connection
-    from walld.engine.session_log import Ledger
+    from walld.engine.producer import Connection
+    from walld.engine.session_log import SessionLog
     from walld.ledger.deleted import Deleted
 
-__all__ = ["Receipts"]
+__all__ = ["SyncTokens"]
 
 _RECEIPT = struct.Struct(f">8sQQ{CHAIN_BYTES}s")
 """In this order a later one of the same daemon is greater as bytes."""
@@ -59,7 +59,7 @@ class _Receipt(NamedTuple):
     chain: bytes
 
 
-class Receipts:
+class SyncTokens:
     """Those of one daemon."""
 
     def __init__(
@@ -79,7 +79,7 @@ class Receipts:
             wire.Attest: self._attest
         }
 
-    def of(self, ledger: Ledger) -> bytes:
+    def of(self, ledger: SessionLog) -> bytes:
         """What who appended just now is told once that is synced."""
         self._daemon = self._daemon or self._named()
         return _RECEIPT.pack(self._daemon, self._deleted.count, ledger.last_seq, ledger.chain)
@@ -99,7 +99,7 @@ class Receipts:
             return False
         if await self._is_told(uid, session_id, receipt):
             return False
-        self._engine.sealing.check_open()
+        self._engine.batches.check_open()
         if self._engine.disk_full:
             raise Refusal("disk_full", "the disk is full: what is lost is said later")
         ledger = await self._sessions.open(uid, session_id, create=True)
@@ -129,17 +129,19 @@ class Receipts:
         line = next((one for one in found.lines if line_seq(one) == receipt.seq), None)
         return line is None or chain_of(line) == receipt.chain
 
-    def _say(self, ledger: Ledger, receipt: _Receipt, key: str) -> None:
+    def _say(self, ledger: SessionLog, receipt: _Receipt, key: str) -> None:
         """Leave out as many seqs as are known to be lost, one at least, and say so behind them."""
         first_seq = ledger.last_seq + 1
         last_seq = max(first_seq, min(receipt.seq, first_seq + limits.LEDGER_LOST_MAX - 1))
-        self._engine.ledgers.leap(ledger, last_seq)
+        self._engine.session_logs.leap(ledger, last_seq)
         assert ledger.state is not None
         lost = {"first_seq": first_seq, "last_seq": last_seq, "told_seq": receipt.seq}
         name = free_id(ledger.state, f"lost:{last_seq}")
         entry = wire.NewEntry("lost", json.dumps(lost).encode(), name, key=key, leaf=False)
-        self._engine.ledgers.append(ledger, [entry], None, None, self._wall_ms(), event_loop.now())
-        self._engine.attested.count(
+        self._engine.session_logs.append(
+            ledger, [entry], None, None, self._wall_ms(), event_loop.now()
+        )
+        self._engine.lost_acked.count(
             ledger.uid, ledger.session_id, first_seq, last_seq, kind="session"
         )
         self._sessions.wake()

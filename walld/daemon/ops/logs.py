@@ -26,7 +26,7 @@ __all__ = ["configure", "dropped_lines", "flush", "to_journal"]
 
 VALUE_CHARACTERS_MAX: Final = 500
 LINES_A_SECOND_MAX: Final = 20
-_OF_OTHERS: Final = ("walld.intake", "walld.requests", "walld.signals")
+_OF_OTHERS: Final = ("walld.transport", "walld.requests", "walld.signals")
 """Loggers of what peers do wrong, and of what other processes send."""
 
 _PRIORITIES: Final = (

@@ -20,7 +20,7 @@ from walld.wal.layout import QUARANTINE_DIR
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
-    from walld.daemon.maintenance import Background
+    from walld.daemon.maintenance import Maintenance
     from walld.daemon.metrics import Metrics
     from walld.daemon.session_store.open_sessions import Sessions
     from walld.daemon.settings import Settings
@@ -31,12 +31,12 @@ if TYPE_CHECKING:
     from walld.daemon.transport.listener import SocketFile
     from walld.disk.lock import Owner
     from walld.engine.engine import Engine
-    from walld.recovery.startup_recovery import Mended
+    from walld.recovery.startup_recovery import RecoveredStorage
 
-__all__ = ["State"]
+__all__ = ["DaemonStatus"]
 
 
-class State:
+class DaemonStatus:
     """A view of one daemon. Reads only, so that a scrape's thread may use it."""
 
     def __init__(
@@ -47,20 +47,20 @@ class State:
         self._connections = connections
         self._owner = owner
         self._since = time.monotonic()
-        self._mended: Mended | None = None
+        self._mended: RecoveredStorage | None = None
         self._mend_seconds = 0.0
         self._loop_clock_ahead = 0.0
         """Loop time less time.monotonic(): a scrape's thread cannot ask the loop."""
         self.writer: Writer | None = None
         self.syncer: Syncer | None = None
-        self.background: Background | None = None
+        self.maintenance: Maintenance | None = None
         self.sessions: Sessions | None = None
         self.metrics: Metrics | None = None
         self.other_logs: OtherLogs | None = None
         self.socket_files: Sequence[SocketFile] = ()
         self.users: Callable[[], dict[str, object] | None] | None = None
 
-    def mended(self, mended: Mended, seconds: float) -> None:
+    def mended(self, mended: RecoveredStorage, seconds: float) -> None:
         """The start is over."""
         mended.streams.clear()
         self._loop_clock_ahead = event_loop.now() - time.monotonic()
@@ -76,7 +76,7 @@ class State:
     @property
     def doubt(self) -> str | None:
         """Why "nothing there" cannot be proven; None where it can."""
-        if self._engine.kept.are_removed:
+        if self._engine.partials.are_removed:
             return f"{PARTIALS_DIR}/ was removed while walld ran: see {QUARANTINE_DIR}/"
         if self._engine.set_aside:
             count = self._engine.set_aside
@@ -102,9 +102,9 @@ class State:
         """With the disk, what is done in the background, LOCK, or what no session is served
         without.
         """
-        if self.disk_trouble is not None or self.background is None or self.sessions is None:
+        if self.disk_trouble is not None or self.maintenance is None or self.sessions is None:
             return self.disk_trouble
-        trouble, unread = self.background.trouble or self._owner.damage, self.sessions.unread_notes
+        trouble, unread = self.maintenance.trouble or self._owner.damage, self.sessions.unread_notes
         if trouble is not None or unread is None:
             return trouble
         return f"no session is served: what is left of deletes and forks cannot be read: {unread}"
@@ -116,8 +116,8 @@ class State:
             return None
         if self.writer.trouble is not None:
             return self.writer.trouble
-        now, bound = self._now(), self._engine.commit.bound
-        oldest, syncing = self._engine.commit.oldest, self.syncer.syncing_since
+        now, bound = self._now(), self._engine.schedule.bound
+        oldest, syncing = self._engine.schedule.oldest, self.syncer.syncing_since
         if oldest is not None and now - oldest > bound:
             return f"events have waited {now - oldest:.1f} s to be written, bound {bound:g} s"
         if syncing is not None and now - syncing > bound:
@@ -139,16 +139,16 @@ class State:
         engine = self._engine
         registry = engine.registry
         return Gauges(
-            queue_events=engine.sealing.waiting,
-            queue_bytes=engine.sealing.queue_bytes,
+            queue_events=engine.batches.waiting,
+            queue_bytes=engine.batches.queue_bytes,
             streams_live=len(registry.by_key) - len(registry.lost),
-            partials=len(engine.kept) + len(registry.lost),
+            partials=len(engine.partials) + len(registry.lost),
             wal_size_bytes=engine.segments.size,
             wal_segments=len(engine.segments),
             reclaim_lag_seconds=self.reclaim_lag(),
             connections=len(self._connections),
-            sessions_open=len(engine.ledgers.open),
-            ledger_pending_bytes=engine.ledgers.pending_bytes,
+            sessions_open=len(engine.session_logs.open),
+            ledger_pending_bytes=engine.session_logs.pending_bytes,
         )
 
     def line(self) -> str:
@@ -159,7 +159,7 @@ class State:
     def status(self) -> dict[str, object]:
         """For `walld status`."""
         engine, gauges = self._engine, self.gauges()
-        sealing, oldest = engine.sealing, engine.commit.oldest
+        batches, oldest = engine.batches, engine.schedule.oldest
         return {
             "state": self.word,
             "trouble": self.trouble,
@@ -179,13 +179,13 @@ class State:
             "sessions_open": gauges.sessions_open,
             "ledger_pending_bytes": gauges.ledger_pending_bytes,
             "flush_bound_ms": self._settings.flush_bound_ms,
-            "flush_linger_ms": round(engine.commit.linger * 1000, 1),
+            "flush_linger_ms": round(engine.schedule.linger * 1000, 1),
             "flush_lag_seconds": 0.0 if oldest is None else round(self._now() - oldest, 6),
             "queue_events": gauges.queue_events,
             "queue_bytes": gauges.queue_bytes,
-            "unsynced_bytes": sealing.unsynced_bytes,
-            "written_no": sealing.written_no,
-            "synced_no": sealing.synced_no,
+            "unsynced_bytes": batches.unsynced_bytes,
+            "written_no": batches.written_no,
+            "synced_no": batches.synced_no,
             "wal_size_bytes": gauges.wal_size_bytes,
             "wal_segments": gauges.wal_segments,
             "wal_live_bytes": engine.segments.live_bytes,
@@ -208,5 +208,5 @@ class State:
             "torn": len(verdict.torn),
             "corrupt": len(verdict.corrupt),
             "unreadable": len(verdict.unreadable),
-            "attested_missing": self._engine.attested.missing,
+            "attested_missing": self._engine.lost_acked.missing,
         }

@@ -30,7 +30,7 @@ WATCHDOG_USEC_MAX: Final = 1000 * 365 * 86_400 * 1_000_000
 _DIGITS_MAX: Final = 1000
 _SHOWN_MAX: Final = 40
 
-_log = logging.getLogger("walld.notify")
+_log = logging.getLogger("walld.systemd")
 
 
 class Notifier:

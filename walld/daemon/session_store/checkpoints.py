@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from walld.daemon.session_store.open_sessions import Sessions
     from walld.daemon.storage.flusher import Flusher
     from walld.engine.engine import Engine
-    from walld.engine.session_log import Ledger
+    from walld.engine.session_log import SessionLog
     from walld.engine.stream import Stream
     from walld.ledger.pending import Pending
     from walld.ledger.repair_notes import Leap
@@ -49,7 +49,7 @@ _FINISH_SECONDS = 3.0
 class _Begun(NamedTuple):
     """A checkpoint whose lines are known. delta: what they do to the fold, behind seq `follows`."""
 
-    ledger: Ledger
+    ledger: SessionLog
     lines: list[Pending]
     streams: list[Stream]
     delta: bytes | None
@@ -88,7 +88,7 @@ class Checkpoints:
         """Begin what is due, write what is synced, close what is idle."""
         if self._older is None and now >= self._list_at:
             await self._try_to_list()
-        ledgers = self._engine.ledgers
+        ledgers = self._engine.session_logs
         for key, ledger in list(ledgers.open.items()):
             if self._may_begin(key) and self._is_due(ledger, now):
                 self._begin(key, ledger)
@@ -120,7 +120,7 @@ class Checkpoints:
             begun.ledger.is_failing = False
 
     def _not_written(
-        self, key: tuple[int, str], ledger: Ledger, error: OSError | FormatError
+        self, key: tuple[int, str], ledger: SessionLog, error: OSError | FormatError
     ) -> None:
         """Its lines stay. A full disk is the trouble of all, anything else its own. Said once."""
         if self._said.get(key) != str(error):
@@ -133,11 +133,11 @@ class Checkpoints:
             ledger.is_failing = True
             self._not_before[key] = again_at
 
-    def _is_due(self, ledger: Ledger, now: float) -> bool:
+    def _is_due(self, ledger: SessionLog, now: float) -> bool:
         if not ledger.pending:
             return bool(ledger.closing)
         waited = 0.0 if ledger.since is None else now - ledger.since
-        ledgers = self._engine.ledgers
+        ledgers = self._engine.session_logs
         # Where memory gets short those go that hold it: the file of one line costs as many syncs.
         is_large = ledger.pending_bytes * len(ledgers.open) >= ledgers.pending_bytes
         return (
@@ -152,8 +152,8 @@ class Checkpoints:
     def _may_begin(self, key: tuple[int, str]) -> bool:
         return key not in self._begun and self._sessions.may_write(key)
 
-    def _begin(self, key: tuple[int, str], ledger: Ledger) -> None:
-        lines = self._engine.ledgers.begin_checkpoint(ledger)
+    def _begin(self, key: tuple[int, str], ledger: SessionLog) -> None:
+        lines = self._engine.session_logs.begin_checkpoint(ledger)
         # In the same step as the lines: it covers exactly those.
         delta, follows = None, ledger.snapped_seq
         if ledger.state is not None and ledger.state.last_seq > follows:
@@ -164,27 +164,27 @@ class Checkpoints:
                 _log.exception("a bug: the snapshot of session %s is behind", _named(key))
         leaps = tuple(ledger.leaps)
         self._begun[key] = _Begun(ledger, lines, list(ledger.closing), delta, follows, leaps)
-        self._engine.commit.hurry_sync()
+        self._engine.schedule.hurry_sync()
 
     async def _write(self, key: tuple[int, str], begun: _Begun) -> None:
         """OSError: the lines stay pending, and in the log, and are begun anew."""
         ledger, lines = begun.ledger, begun.lines
         del self._begun[key]
-        if self._engine.ledgers.open.get(key) is not ledger:
+        if self._engine.session_logs.open.get(key) is not ledger:
             return  # deleted since it was begun: it must not be written again
         if lines:
             ledger.since = None  # due again at once, should this fail
             await self._files.thread.run(partial(self._put, *key, begun))
-        if self._engine.ledgers.open.get(key) is not ledger:
+        if self._engine.session_logs.open.get(key) is not ledger:
             return  # deleted meanwhile: the files went, or go, behind this job
         ledger.leaps = ledger.leaps[len(begun.leaps) :]
         last_seq, now = lines[-1].seq if lines else 0, event_loop.now()
-        self._engine.ledgers.checkpointed(ledger, last_seq, begun.streams, now)
+        self._engine.session_logs.checkpointed(ledger, last_seq, begun.streams, now)
         self._flusher.wake()
 
     def _put(self, uid: int, session_id: str, begun: _Begun) -> None:
         """For the thread: lines, then the snapshot, which nobody relies on."""
-        if self._engine.ledgers.open.get((uid, session_id)) is not begun.ledger:
+        if self._engine.session_logs.open.get((uid, session_id)) is not begun.ledger:
             return  # deleted since it was begun, and its files with it
         store, snapshots = self._files.ledgers, self._files.snapshots
         for leap in begun.leaps:
@@ -232,7 +232,7 @@ class Checkpoints:
         had = False
         # A second time for what came to a session whose checkpoint was begun already.
         for _ in range(2):
-            for key, ledger in list(self._engine.ledgers.open.items()):
+            for key, ledger in list(self._engine.session_logs.open.items()):
                 if (ledger.pending or ledger.closing) and self._may_begin(key):
                     self._begin(key, ledger)
             had |= bool(self._begun)
@@ -244,14 +244,14 @@ class Checkpoints:
                 await self._try_to_write(key, begun)
         return had
 
-    async def write_at_once(self, key: tuple[int, str], ledger: Ledger) -> None:
+    async def write_at_once(self, key: tuple[int, str], ledger: SessionLog) -> None:
         """For a start: what it found goes into the file before anything comes behind it. Waits like
         any other where the file cannot be written, or the disk takes nothing.
         """
         if not self._may_begin(key):
             return
         self._begin(key, ledger)
-        if not self._engine.sealing.is_shut:  # else it has to wait for room as well
+        if not self._engine.batches.is_shut:  # else it has to wait for room as well
             await self._try_to_write(key, self._begun[key])
 
     # --- sessions of before ---------------------------------------------------------------------
@@ -278,7 +278,7 @@ class Checkpoints:
         rows = await in_slices(self._files.thread, self._files.ledgers.tree())
         older = [(row.uid, row.session_id) for row in rows if row.session_id is not None]
         # Those with lines in the log are last, and so the first to be looked at.
-        self._older = older + list(self._engine.ledgers.open)
+        self._older = older + list(self._engine.session_logs.open)
         for row in rows:
             if row.session_id is None:
                 _log.error("a session cannot be read: %s", row.trouble)

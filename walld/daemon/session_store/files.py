@@ -12,7 +12,7 @@ from itertools import chain as chained
 from typing import TYPE_CHECKING, NamedTuple
 
 from walld import limits
-from walld.engine.session_log import Ledger
+from walld.engine.session_log import SessionLog
 from walld.errors import FormatError
 from walld.escape import escaped_line
 from walld.ledger.line import chain_of, line_seq
@@ -67,7 +67,7 @@ class Folded(NamedTuple):
     was_written: bool
     is_late: bool
     """The file has all that was pending, and lines behind it."""
-    fear: Leap | None
+    possible_leap: Leap | None
     """Seqs that may have been given, too."""
 
 
@@ -117,18 +117,18 @@ class SessionFiles:
             event = line_event(last)
             if event.seq > state.last_seq:
                 state.apply(event)
-        chain = Ledger.first_chain(uid, session_id) if tail is None else tail.chain
+        chain = SessionLog.first_chain(uid, session_id) if tail is None else tail.chain
         if last:  # also where the snapshot knows it: a start finds it again
             chain = chain_of(last)
         state.lose(max(until, self._snapshots.covers(uid, session_id)))
         is_late = tail is not None and not pending
         was_written = tail is not None or bool(pending) or until > 0
-        fear = self._fear(uid, session_id, state.last_seq)
+        possible_leap = self._possible_leap(uid, session_id, state.last_seq)
         if pending and pending[-1].seq < state.last_seq:
             # The next line leaps over them: behind a hole that nobody has noted it would be torn.
-            last_seq, unread = (state.last_seq, []) if fear is None else fear[1:]
-            fear = Leap(pending[-1].seq + 1, last_seq, unread)
-        return Folded(state, snapped_seq, chain, was_written, is_late, fear)
+            last_seq, unread = (state.last_seq, []) if possible_leap is None else possible_leap[1:]
+            possible_leap = Leap(pending[-1].seq + 1, last_seq, unread)
+        return Folded(state, snapped_seq, chain, was_written, is_late, possible_leap)
 
     def _given(self, uid: int, session_id: str, read: Reading) -> Iterator[bytes]:
         """The lines of a reading, in the job that read: nothing is written meanwhile."""
@@ -140,7 +140,7 @@ class SessionFiles:
                 yield from lines
         yield from read.lines
 
-    def _fear(self, uid: int, session_id: str, last_seq: int) -> Leap | None:
+    def _possible_leap(self, uid: int, session_id: str, last_seq: int) -> Leap | None:
         """Seqs behind `last_seq` that what cannot be read of the log may hold."""
         doubt, key = self.doubt, (uid, session_id)
         if doubt is None:
@@ -210,22 +210,23 @@ class SessionFiles:
         limit: int,
         pending: list[Pending],
         until: int | None,
-        fear: Leap | None = None,
+        possible_leap: Leap | None = None,
         held_bytes_max: int = 0,
     ) -> Lines:
         """What the file holds before the first that is pending: behind that it may be half written.
 
-        until: what is known to have been given, None where nobody has the session open. fear: what
-        may have been, too. held_bytes_max: of more bytes than that the runs (0: never).
+        until: what is known to have been given, None where nobody has the session open.
+        possible_leap: what may have been, too. held_bytes_max: of more bytes than that the runs (0:
+        never).
         """
         if until is None:
             until = self.proven(uid, session_id)
-            fear = self._fear(uid, session_id, until)
+            possible_leap = self._possible_leap(uid, session_id, until)
         found = self._read(uid, session_id, after, limit, pending, until, held_bytes_max)
-        if fear is None or (limit and found.total == limit):
+        if possible_leap is None or (limit and found.total == limit):
             return found
-        may_be = Break(0, max(fear.first_seq, after + 1), fear.last_seq, "log")
-        return found._replace(breaks=[*found.breaks, may_be], until=fear.last_seq)
+        may_be = Break(0, max(possible_leap.first_seq, after + 1), possible_leap.last_seq, "log")
+        return found._replace(breaks=[*found.breaks, may_be], until=possible_leap.last_seq)
 
     def _read(
         self,

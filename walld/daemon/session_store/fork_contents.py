@@ -17,7 +17,7 @@ from walld_client.wire import messages as wire
 
 from walld import limits
 from walld.daemon.session_store.interruption import interruption
-from walld.engine.session_log import Ledger
+from walld.engine.session_log import SessionLog
 from walld.errors import Refusal
 from walld.ledger.line import chain_of
 from walld.sessions.gate.fork import BEFORE_FIRST, check_copy, forked, left_behind
@@ -50,7 +50,7 @@ def forked_session(
 
     until: the highest seq that the source gave. Of what it lost the `forked` entry tells.
     """
-    state, chain = SessionState(), Ledger.first_chain(uid, request.new_id)
+    state, chain = SessionState(), SessionLog.first_chain(uid, request.new_id)
     made = []
     for entry in _entries(lines, request, until):
         event = entry_event(state, entry, None, at_ms)

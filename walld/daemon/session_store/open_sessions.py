@@ -18,11 +18,11 @@ import anyio
 
 from walld.daemon import event_loop
 from walld.daemon.session_store.files import SessionFiles
-from walld.daemon.session_store.session_fork import Founding
+from walld.daemon.session_store.session_fork import SessionFork
 from walld.disk.base import NO_ROOM
-from walld.engine.session_log import Ledger
+from walld.engine.session_log import SessionLog
 from walld.errors import Refusal
-from walld.ledger.intents import DELETE, Unfinished
+from walld.ledger.intents import DELETE, Intent
 from walld.ledger.scan import Break
 from walld.sessions.state.session_state import SessionState
 from walld.wal import records
@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from walld.daemon.session_store.handles import Files, Source
     from walld.daemon.storage.flusher import Flusher
     from walld.engine.engine import Engine
-    from walld.engine.peer import Process
+    from walld.engine.producer import Process
     from walld.ledger.pending import Pending
     from walld.ledger.repair_notes import Leap
     from walld.ledger.runs import Run
@@ -75,7 +75,7 @@ class Sessions:
         """Which deletes and forks an earlier daemon did not end is not known; until it is."""
         self.going: dict[tuple[int, str], OSError] = {}
         """Sessions whose delete has begun, and why it could not end."""
-        self.founding = Founding(files, self._files)
+        self.forks = SessionFork(files, self._files)
         self.has_older = True
         """Nobody has looked yet at the turns of some sessions of before this daemon."""
 
@@ -83,25 +83,25 @@ class Sessions:
 
     async def open(
         self, uid: int, session_id: str, *, create: bool = False, appends: bool = False
-    ) -> Ledger | None:
+    ) -> SessionLog | None:
         """The session, folded; None where it was never written, unless it is to be made.
 
         appends: its next line may leap, and that is written down before there is one. OSError where
         it cannot be. It is so, too, for who would make it.
         """
         self._check_read(uid, session_id)
-        ledgers, key = self._engine.ledgers, (uid, session_id)
+        ledgers, key = self._engine.session_logs, (uid, session_id)
         ledger, appends = ledgers.open.get(key), appends or create
-        may_leap = appends and ledger is not None and ledger.fear is not None
+        may_leap = appends and ledger is not None and ledger.possible_leap is not None
         if ledger is not None and ledger.state is not None and not may_leap:
             ledger.touched = event_loop.now()
             return ledger
         async with self._locked(key):
             self._check_whole(key)
             ledger = await self._open(uid, session_id, create)
-            if appends and ledger is not None and ledger.fear is not None:
+            if appends and ledger is not None and ledger.possible_leap is not None:
                 # Else a start that cannot read that line, either, would leap to where it stands.
-                await self.thread.run(partial(self._store.note_leap, *key, ledger.fear))
+                await self.thread.run(partial(self._store.note_leap, *key, ledger.possible_leap))
             return ledger
 
     def _check_read(self, uid: int, session_id: str) -> None:
@@ -141,8 +141,8 @@ class Sessions:
             if not lock.locked() and self._opening.get(key) is lock:  # else it has passed on
                 del self._opening[key]
 
-    async def _open(self, uid: int, session_id: str, create: bool) -> Ledger | None:
-        ledgers, key = self._engine.ledgers, (uid, session_id)
+    async def _open(self, uid: int, session_id: str, create: bool) -> SessionLog | None:
+        ledgers, key = self._engine.session_logs, (uid, session_id)
         if (place := self.unplaced.get(key)) is not None:
             await place()
             del self.unplaced[key]
@@ -154,14 +154,14 @@ class Sessions:
             if not folded.was_written and not create:
                 return None
             if ledger is None:
-                ledger = Ledger(uid, session_id, folded.state, folded.chain)
+                ledger = SessionLog(uid, session_id, folded.state, folded.chain)
                 ledgers.open[key] = ledger
             else:
                 ledger.state, ledger.chain = folded.state, folded.chain
                 if pending and folded.is_late:
                     now = event_loop.now()
                     ledgers.checkpointed(ledger, pending[-1].seq, streams, now)
-            ledger.snapped_seq, ledger.fear = folded.snapped_seq, folded.fear
+            ledger.snapped_seq, ledger.possible_leap = folded.snapped_seq, folded.possible_leap
             self._look_at_turns(ledger)
         ledger.touched = event_loop.now()
         return ledger
@@ -177,20 +177,22 @@ class Sessions:
         """
         await self._settled(uid, session_id)
         key = uid, session_id
-        ledger = self._engine.ledgers.open.get(key)
+        ledger = self._engine.session_logs.open.get(key)
         if ledger is not None and ledger.state is None:
             ledger = await self.open(uid, session_id)
         pending = [] if ledger is None else list(ledger.pending)
         leaps = [] if ledger is None else list(ledger.leaps)
         if not pending and not await self.exists(uid, session_id):
             return None
-        fear = ledger.fear if ledger is not None else None
+        possible_leap = ledger.possible_leap if ledger is not None else None
         until = None
         if ledger is not None and ledger.state is not None:
-            until = ledger.state.last_seq if fear is None else fear.first_seq - 1
-        read = partial(self._files.read, uid, session_id, after, limit, pending, until, fear)
+            until = ledger.state.last_seq if possible_leap is None else possible_leap.first_seq - 1
+        read = partial(
+            self._files.read, uid, session_id, after, limit, pending, until, possible_leap
+        )
         found = await self.thread.run(partial(read, held_bytes_max))
-        if ledger is not None and self._engine.ledgers.open.get(key) is not ledger:
+        if ledger is not None and self._engine.session_logs.open.get(key) is not ledger:
             # Deleted meanwhile, or closed.
             return await self.lines(uid, session_id, after, limit, held_bytes_max)
         last = found.last_seq(after)
@@ -213,10 +215,10 @@ class Sessions:
     async def last_seq(self, uid: int, session_id: str) -> int:
         """Of its last event, 0 where there is none. Reads one line of the file at most."""
         await self._settled(uid, session_id)
-        ledger = self._engine.ledgers.open.get((uid, session_id))
+        ledger = self._engine.session_logs.open.get((uid, session_id))
         if ledger is not None and ledger.pending:
             return ledger.pending[-1].seq
-        if ledger is not None and ledger.state is not None and ledger.fear is None:
+        if ledger is not None and ledger.state is not None and ledger.possible_leap is None:
             return ledger.state.last_seq
         tail = await self.thread.run(partial(self._store.tail, uid, session_id))
         return 0 if tail is None else tail.last_seq
@@ -232,22 +234,24 @@ class Sessions:
         key = uid, session_id
         async with self._locked(key):
             self.going[key] = InterruptedError(errno.EINTR, "not done", session_id)
-            ledger = self._engine.ledgers.open.pop(key, None)  # nothing is appended from here on
+            ledger = self._engine.session_logs.open.pop(
+                key, None
+            )  # nothing is appended from here on
             number = self._store.deleted.begin()
-            replies = self._engine.removed.of_session(*key)
-            self.founding.goes(key)
+            replies = self._engine.resolved.of_session(*key)
+            self.forks.goes(key)
             log, until_no = self._engine.log_uuid.hex(), self._engine.registry.last_no
-            note = Unfinished(DELETE, uid, session_id, erase=True, log=log, until_no=until_no)
+            note = Intent(DELETE, uid, session_id, erase=True, log=log, until_no=until_no)
             try:
                 await self.thread.run(partial(self._note_delete, note, ledger is not None))
             except BaseException:
                 if ledger is not None:
-                    self._engine.ledgers.open[key] = ledger
+                    self._engine.session_logs.open[key] = ledger
                 del self.going[key]
                 raise
             try:
                 if ledger is not None:
-                    self._engine.ledgers.forget(ledger, event_loop.now())
+                    self._engine.session_logs.forget(ledger, event_loop.now())
                     self.unplaced.pop(key, None)
                 await self.until("synced")
                 is_open = ledger is not None
@@ -259,20 +263,20 @@ class Sessions:
             del self.going[key]
             return was_there
 
-    def _note_delete(self, note: Unfinished, is_open: bool) -> None:
+    def _note_delete(self, note: Intent, is_open: bool) -> None:
         """For the thread. A disk that is full with its reserve spent takes no note, and a delete
         makes room: then whoever is not answered asks again.
         """
         if is_open or self._store.has_files(*note.key):
             try:
-                self._store.unfinished.note(note)
+                self._store.intents.note(note)
             except OSError as error:
                 if error.errno not in NO_ROOM:
                     raise
 
     def _remove(
         self,
-        note: Unfinished,
+        note: Intent,
         number: int,
         replies: dict[tuple[int, bytes, int], int],
         *,
@@ -287,7 +291,7 @@ class Sessions:
             except OSError as error:
                 if error.errno not in NO_ROOM:
                     raise
-        self._store.unfinished.drop(note)
+        self._store.intents.drop(note)
         return was_there
 
     async def create(self, uid: int, session_id: str, made: Forked, source: Source) -> bool:
@@ -301,12 +305,14 @@ class Sessions:
         key = (uid, session_id)
         async with self._locked(key):
             self._check_whole(key)
-            ledger = self._engine.ledgers.open.get(key)
+            ledger = self._engine.session_logs.open.get(key)
             if ledger is not None:
                 if ledger.state is None or ledger.is_begun:
                     return False
-                del self._engine.ledgers.open[key]  # whoever opens it waits, and folds the lines
-            found = partial(self.founding.found, uid, session_id, made, source)
+                del self._engine.session_logs.open[
+                    key
+                ]  # whoever opens it waits, and folds the lines
+            found = partial(self.forks.found, uid, session_id, made, source)
             return await self.thread.run(found)
 
     def in_doubt(self, doubt: LogDoubt | None) -> None:
@@ -331,7 +337,7 @@ class Sessions:
     async def exists(self, uid: int, session_id: str) -> bool:
         """True where anything was ever written to it."""
         await self._settled(uid, session_id)
-        ledger = self._engine.ledgers.open.get((uid, session_id))
+        ledger = self._engine.session_logs.open.get((uid, session_id))
         if ledger is not None and (ledger.pending or ledger.is_begun):
             return True
         return await self.thread.run(partial(self._files.exists, uid, session_id))
@@ -367,10 +373,10 @@ class Sessions:
 
     # --- turns -----------------------------------------------------------------------------------
 
-    def _look_at_turns(self, ledger: Ledger) -> None:
+    def _look_at_turns(self, ledger: SessionLog) -> None:
         """Open turns of a session that was folded just now: is their owner there?"""
         assert ledger.state is not None
-        ledgers, now = self._engine.ledgers, event_loop.now()
+        ledgers, now = self._engine.session_logs, event_loop.now()
         for turn in ledger.state.journal.open_turns():
             key = (ledger.uid, ledger.session_id, turn.turn_id)
             if turn.owner is None or ledgers.is_owned(key) or ledgers.is_lost(key):

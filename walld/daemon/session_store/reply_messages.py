@@ -27,11 +27,11 @@ if TYPE_CHECKING:
 
     from walld.daemon.session_store.handles import Files, Source
     from walld.daemon.session_store.open_sessions import Sessions
-    from walld.engine.session_log import Ledger
+    from walld.engine.session_log import SessionLog
     from walld.sessions.state.session_state import SessionState
     from walld.sessions.state.turns import TurnState
 
-__all__ = ["ReplyEntries", "messages_of", "placed"]
+__all__ = ["ReplyMessages", "messages_of", "placed"]
 
 _AT_ONCE_CHARS = 32 * 1024
 """An answer that is longer is encoded in the thread."""
@@ -44,7 +44,7 @@ _GAP = "gap"
 """Why a reply that ended clean may be partial all the same: some of it never came (P10)."""
 
 
-class ReplyEntries:
+class ReplyMessages:
     """Those of one daemon's replies."""
 
     def __init__(self, files: Files, sessions: Sessions) -> None:
@@ -72,7 +72,7 @@ class ReplyEntries:
         return fit(told)
 
     async def named(
-        self, ledger: Ledger, stream_id: str, messages: list[tuple[dict[str, Any], bytes]]
+        self, ledger: SessionLog, stream_id: str, messages: list[tuple[dict[str, Any], bytes]]
     ) -> list[tuple[str, bool]]:
         """The ids of the entries that messages are, and which are there, however often they come.
 

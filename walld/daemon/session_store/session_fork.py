@@ -16,7 +16,7 @@ import msgspec
 
 from walld.daemon.session_store.handles import Source
 from walld.errors import Refusal
-from walld.ledger.intents import FORK, Unfinished
+from walld.ledger.intents import FORK, Intent
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -25,14 +25,14 @@ if TYPE_CHECKING:
     from walld.daemon.session_store.fork_contents import Forked
     from walld.daemon.session_store.handles import Files
 
-__all__ = ["Founding"]
+__all__ = ["SessionFork"]
 
 _log = logging.getLogger("walld.sessions")
 _hashes = re.compile(rb"[0-9a-f]{64,}").findall
 """What may name artifacts: a session can have as many of them as lines."""
 
 
-class Founding:
+class SessionFork:
     """The forks of one daemon."""
 
     def __init__(self, files: Files, session_files: SessionFiles) -> None:
@@ -84,21 +84,21 @@ class Founding:
         self._snap(uid, session_id, forked)
         return True
 
-    def _done(self, note: Unfinished | None) -> None:
+    def _done(self, note: Intent | None) -> None:
         if note is not None:
             with suppress(OSError):  # a start drops it
-                self._store.unfinished.drop(note)
+                self._store.intents.drop(note)
 
-    def _noted(self, uid: int, session_id: str, wanted: Sequence[bytes]) -> Unfinished | None:
+    def _noted(self, uid: int, session_id: str, wanted: Sequence[bytes]) -> Intent | None:
         """Killed before there is an event, a start takes what is new of these away again (U2)."""
-        note = Unfinished(FORK, uid, session_id)
-        earlier = self._store.unfinished.earlier(note)
+        note = Intent(FORK, uid, session_id)
+        earlier = self._store.intents.earlier(note)
         came = [] if earlier is None else list(earlier.artifacts)
         came += [one.hex() for one in wanted if not self._artifacts.exists(uid, session_id, one)]
         if not came:
             return None
         note = msgspec.structs.replace(note, artifacts=came)
-        self._store.unfinished.note(note)
+        self._store.intents.note(note)
         return note
 
     def _snap(self, uid: int, session_id: str, forked: Forked) -> None:

@@ -23,7 +23,7 @@ from walld_client.wire import messages as wire
 from walld import limits
 from walld.daemon import event_loop
 from walld.daemon.session_store.interruption import interruption
-from walld.daemon.session_store.reply_messages import ReplyEntries, messages_of, placed
+from walld.daemon.session_store.reply_messages import ReplyMessages, messages_of, placed
 from walld.errors import FormatError, ProtocolError, Refusal
 from walld.escape import escaped_line
 from walld.sessions.state.entries import free_id
@@ -37,12 +37,12 @@ if TYPE_CHECKING:
     from walld.daemon.session_store.handles import Files
     from walld.daemon.session_store.open_sessions import Sessions
     from walld.daemon.storage.flusher import Flusher
-    from walld.daemon.storage.reply_reader import Reader
+    from walld.daemon.storage.reply_reader import ReplyReader
     from walld.engine.engine import Engine
-    from walld.engine.session_log import Ledger, LostTurn
+    from walld.engine.session_log import LostTurn, SessionLog
     from walld.engine.stream import Stream
 
-__all__ = ["Turns"]
+__all__ = ["TurnWatcher"]
 
 _log = logging.getLogger("walld.turns")
 _PASSING = ("ledger_full", "disk_full")
@@ -53,10 +53,10 @@ class _Complete(NamedTuple):
     """A reply of a turn that has ended, and its session, open."""
 
     reply: PartialReply
-    ledger: Ledger
+    ledger: SessionLog
 
 
-class Turns:
+class TurnWatcher:
     """The turns of one daemon's sessions, where their owners do not act themselves."""
 
     def __init__(
@@ -64,7 +64,7 @@ class Turns:
         engine: Engine,
         flusher: Flusher,
         files: Files,
-        reader: Reader,
+        reader: ReplyReader,
         sessions: Sessions,
         wall_ms: Callable[[], int],
     ) -> None:
@@ -72,7 +72,7 @@ class Turns:
         self._flusher = flusher
         self._reader = reader
         self._sessions = sessions
-        self._of = ReplyEntries(files, sessions)
+        self._of = ReplyMessages(files, sessions)
         self._wall_ms = wall_ms
         self._moving = anyio.Lock()
         self._again_at: dict[int, float] = {}
@@ -80,12 +80,12 @@ class Turns:
 
     async def interrupt_lost(self) -> None:
         """Turns whose owner is gone are interrupted, once; one that cannot be holds up no other."""
-        for turn in list(self._engine.ledgers.lost_turns):
+        for turn in list(self._engine.session_logs.lost_turns):
             await self._try_to_interrupt(turn)
             await checkpoint()  # one process may have had thousands
 
     async def _try_to_interrupt(self, turn: LostTurn) -> None:
-        lost = self._engine.ledgers.lost_turns
+        lost = self._engine.session_logs.lost_turns
         try:
             await self._interrupt(turn)
         except Refusal as error:
@@ -108,15 +108,15 @@ class Turns:
             return
         known = state.journal.turn(turn.turn_id)
         key = (turn.uid, turn.session_id, turn.turn_id)
-        if known is None or known.ended or self._engine.ledgers.is_owned(key):
+        if known is None or known.ended or self._engine.session_logs.is_owned(key):
             return
         wanted = f"{turn.turn_id}:{turn.reason}:{state.last_seq + 1}"
         self._append(ledger, [interruption(turn.turn_id, turn.reason, free_id(state, wanted))])
 
-    def _append(self, ledger: Ledger, entries: list[wire.NewEntry]) -> list[wire.Placed]:
+    def _append(self, ledger: SessionLog, entries: list[wire.NewEntry]) -> list[wire.Placed]:
         """The daemon's own entries."""
         now = event_loop.now()
-        placed = self._engine.ledgers.append(ledger, entries, None, None, self._wall_ms(), now)
+        placed = self._engine.session_logs.append(ledger, entries, None, None, self._wall_ms(), now)
         self._flusher.wake()
         return placed
 
@@ -130,8 +130,8 @@ class Turns:
         """
         if uid is not None and session_id is not None:
             await self._see_off(uid, session_id)
-        for stream in list(self._engine.settling.streams.values()):
-            if stream.no in self._engine.settling.moved:
+        for stream in list(self._engine.turn_commit.streams.values()):
+            if stream.no in self._engine.turn_commit.moved:
                 continue
             whose = stream.begin.uid, stream.session_ids
             if session_id is not None and (whose[0] != uid or session_id not in whose[1]):
@@ -143,7 +143,7 @@ class Turns:
             if stream.has_waiting:
                 continue  # its flush is on its way, and wakes the background
             async with self._moving:
-                if stream.no not in self._engine.settling.streams:
+                if stream.no not in self._engine.turn_commit.streams:
                     continue
                 try:
                     await self._settle(stream)
@@ -162,7 +162,7 @@ class Turns:
                 _log.warning("reply of a turn is moved to its session later: %s", error)
             self._again_at[stream.no] = event_loop.now() + limits.DISK_RETRY_SECONDS
             return
-        self._engine.settling.settled(stream)
+        self._engine.turn_commit.settled(stream)
         self._again_at.pop(stream.no, None)
         _log.error("reply of a turn cannot be moved to its session: %s", error)
 
@@ -171,7 +171,7 @@ class Turns:
         if self._sessions.has_older:
             with suppress(OSError, FormatError):  # whoever reads it is told
                 await self._sessions.open(uid, session_id)
-        for turn in list(self._engine.ledgers.lost_turns):
+        for turn in list(self._engine.session_logs.lost_turns):
             if (turn.uid, turn.session_id) == (uid, session_id):
                 await self._try_to_interrupt(turn)
 
@@ -192,7 +192,7 @@ class Turns:
                 _log.exception("a bug: a reply of a turn cannot be looked at")
                 continue
             if is_there:
-                self._engine.settling.go(stream, event_loop.now())
+                self._engine.turn_commit.go(stream, event_loop.now())
 
     async def _is_there(self, stream: Stream, found: _Complete) -> bool:
         """All messages of a reply are in its session."""
@@ -206,7 +206,7 @@ class Turns:
         if found is None:
             names = (stream.begin.turn_id or "", stream.begin.session_id, stream.begin.stream_id)
             shown = tuple(escaped_line(one) for one in names)
-            if await self._is_bereft(stream):
+            if await self._may_have_lost_its_turn(stream):
                 text = "turn %s of session %s may have been lost: %s stays a reply"
                 raise FormatError(text % shown)
             if stream.restored_seq >= 0 and not stream.gone:
@@ -221,8 +221,8 @@ class Turns:
         told, turn_id = messages_of(reply), stream.begin.turn_id
         if told and reply.finish_reason is not None:
             told[-1]["finish_reason"] = reply.finish_reason  # the reply goes, its word stays
-        with self._sessions.founding.source(uid, session_id) as session:
-            if not self._engine.ledgers.is_open(found.ledger):
+        with self._sessions.forks.source(uid, session_id) as session:
+            if not self._engine.session_logs.is_open(found.ledger):
                 return  # deleted, or closed: the next look opens it again
             held = [(one, await self._of.put(session, turn_id, one)) for one in told]
             entries = await self._of.named(found.ledger, reply.stream_id, held)
@@ -242,7 +242,7 @@ class Turns:
             return  # taken by another entry meanwhile: the next look finds another id
         messages = placed(messages, ledger.state, turn, reply.parent)
         now = event_loop.now()
-        if not self._engine.settling.move(stream, ledger, messages, self._wall_ms(), now):
+        if not self._engine.turn_commit.move(stream, ledger, messages, self._wall_ms(), now):
             self._engine.when("synced", partial(self._go, stream), now)
         self._flusher.wake()
 
@@ -258,7 +258,7 @@ class Turns:
                 return None if reply is None else _Complete(reply, ledger)
         return None
 
-    async def _ledgers_of(self, stream: Stream) -> list[Ledger]:
+    async def _ledgers_of(self, stream: Stream) -> list[SessionLog]:
         """Where its turn may be: one that was moved to another session has it where it began."""
         found = [await self._sessions.open(stream.begin.uid, one) for one in stream.session_ids]
         return [one for one in found if one is not None]
@@ -270,7 +270,7 @@ class Turns:
             return None
         return reply
 
-    async def _is_bereft(self, stream: Stream) -> bool:
+    async def _may_have_lost_its_turn(self, stream: Stream) -> bool:
         """It is complete, and that no session knows its turn may be damage: then it is not let go.
 
         A Delete ends what is there of its session. So one that a start found was of no session that
@@ -287,13 +287,13 @@ class Turns:
     def _go(self, stream: Stream) -> None:
         """Its messages are synced."""
         if stream.gone:  # resolved meanwhile
-            self._engine.settling.settled(stream)
-        elif stream.no in self._engine.settling.moved:
-            self._engine.settling.go(stream, event_loop.now())
+            self._engine.turn_commit.settled(stream)
+        elif stream.no in self._engine.turn_commit.moved:
+            self._engine.turn_commit.go(stream, event_loop.now())
             self._flusher.wake()
 
     def _let_go(self, stream: Stream) -> None:
         if not stream.gone:
             self._engine.release(stream, Flag.RELEASED, event_loop.now())
-        self._engine.settling.settled(stream)
+        self._engine.turn_commit.settled(stream)
         self._flusher.wake()

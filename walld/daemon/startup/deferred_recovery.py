@@ -47,20 +47,20 @@ if TYPE_CHECKING:
     from walld.disk.reserve import Reserve
     from walld.engine.engine import Engine
     from walld.engine.segments import Segment
-    from walld.recovery.startup_recovery import Mended
+    from walld.recovery.startup_recovery import RecoveredStorage
     from walld.wal.segment_files import SegmentFiles
     from walld.wal.verdict import Damage, Verdict
 
-__all__ = ["Aftermath"]
+__all__ = ["DeferredRecovery"]
 
-_log = logging.getLogger("walld.mend")
+_log = logging.getLogger("walld.recovery")
 _HOLD_RECLAIMS = 20
 _LOOK_SECONDS = 1.0
 _ROWS_MAX = 1000
 """In one batch: between two the flusher may have numbered its own."""
 
 
-class Aftermath:
+class DeferredRecovery:
     """Of one start."""
 
     def __init__(
@@ -91,7 +91,7 @@ class Aftermath:
         self._verdict: Verdict | None = None
         self._unnoted: list[Damage] = []
         self._unnoted_dirs: list[str] = []
-        self._feared: Iterable[int] = ()
+        self._possible_last_seqs: Iterable[int] = ()
         self._has_pieces = False
         self._left: set[int] = set()
         self._written_down: set[int] = set()
@@ -99,9 +99,9 @@ class Aftermath:
         self._hold_until = 0.0
         self._look_at = 0.0
 
-    async def begin(self, mended: Mended) -> None:
+    async def begin(self, mended: RecoveredStorage) -> None:
         """Before a new segment is opened: a note that found no room gets that of the reserve."""
-        self._verdict, self._feared = mended.verdict, mended.feared.keys()
+        self._verdict, self._possible_last_seqs = mended.verdict, mended.possible_last_seqs.keys()
         self._has_pieces = bool(mended.pieces.apart)
         self._unnoted, self._unnoted_dirs = mended.unnoted, mended.unnoted_dirs
         self._hold_until = event_loop.now() + self._hold_seconds
@@ -109,7 +109,7 @@ class Aftermath:
             text = "what cannot be read stays in the log for %.0f s: start again where it can be"
             _log.warning(text, self._hold_seconds)
         if not mended.all_read:
-            self._engine.sealing.tombs = [(0, no) for no in mended.dead]
+            self._engine.batches.tombs = [(0, no) for no in mended.dead]
         if not self._is_unnoted:
             return
         try:
@@ -120,21 +120,21 @@ class Aftermath:
     @property
     def holds_segments(self) -> bool:
         """K6: what stands in the log is all that tells of some loss, or K7 of an end."""
-        if not self._engine.kept.unremoved.issuperset(self._engine.unwanted.values()):
+        if not self._engine.partials.unremoved.issuperset(self._engine.unwanted.values()):
             return True
         if self._is_unnoted or self._are_feared() or self._may_be_joined():
             return True
         if self._engine.disk_full:
             return False  # rows need room, and only segments that go give it
         rest = self._verdict is not None and bool(self._verdict.late_rows())
-        return rest or self._engine.sealing.synced_no < self._settled_no
+        return rest or self._engine.batches.synced_no < self._settled_no
 
     async def before_unlink(self) -> None:
         """K7, in the background. OSError: the segment stays, and it is tried again."""
-        sealing, files = self._engine.sealing, self._files
-        until = sealing.synced_no
-        unremoved = self._engine.kept.unremoved - self._written_down
-        numbers = [*unremoved, *(no for batch, no in sealing.tombs or () if batch <= until)]
+        batches, files = self._engine.batches, self._files
+        until = batches.synced_no
+        unremoved = self._engine.partials.unremoved - self._written_down
+        numbers = [*unremoved, *(no for batch, no in batches.tombs or () if batch <= until)]
         if not numbers:
             return
         note = partial(write_down, files.disk, files.log_uuid, numbers)
@@ -144,8 +144,8 @@ class Aftermath:
             _log.error("%s: %s; no segment goes before it is written", GONE_PATH, error)
             raise
         self._written_down |= unremoved
-        if sealing.tombs is not None:
-            sealing.tombs = [tomb for tomb in sealing.tombs if tomb[0] > until]
+        if batches.tombs is not None:
+            batches.tombs = [tomb for tomb in batches.tombs if tomb[0] > until]
 
     async def tell_first(self, batch_no: int) -> None:
         """In the background: LOCK says that the log begins there, before the oldest segment goes.
@@ -159,7 +159,7 @@ class Aftermath:
         except OSError as error:
             if error.errno not in NO_ROOM or not self._engine.disk_full:
                 raise
-            self._writer.goes_untold(batch_no)
+            self._writer.report_first_no_later(batch_no)
             _log.error("LOCK: %s; a segment goes all the same, and a start would miss it", error)
 
     async def _tell(self, batch_no: int) -> None:
@@ -173,18 +173,18 @@ class Aftermath:
             await self._look()
         if self._is_unnoted:
             await self._thread.run(partial(self._reserve.lend, self._note))
-        if untold_no := self._writer.untold_no:
-            await self._tell(untold_no)
+        if unreported_no := self._writer.unreported_no:
+            await self._tell(unreported_no)
         verdict, engine = self._verdict, self._engine
         if verdict is None or engine.disk_full or self._are_feared():
             return
         # What was kept is durable by now, and what producers have said since is written.
-        while (rows := verdict.late_rows()[:_ROWS_MAX]) and not engine.sealing.is_building:
-            self._settled_no = engine.sealing.next_batch
+        while (rows := verdict.late_rows()[:_ROWS_MAX]) and not engine.batches.is_building:
+            self._settled_no = engine.batches.next_batch
             await self._writer.settle(rows)
             late = [one for one in verdict.unsettled if one not in verdict.not_kept]
             verdict.unsettled = [*late[len(rows) :], *verdict.not_kept]
-            engine.commit.written(event_loop.now())
+            engine.schedule.written(event_loop.now())
             self._written()
 
     async def _look(self) -> None:
@@ -197,7 +197,7 @@ class Aftermath:
             if name == SESSIONS_DIR:
                 self._sessions.in_doubt(with_all_gone(self._sessions.doubt))
             else:
-                self._engine.kept.lose()
+                self._engine.partials.lose()
 
     async def has_left(self, segment: Segment) -> bool:
         """May a segment that could not be read go? Once a row says so: no later start misses it.
@@ -211,11 +211,11 @@ class Aftermath:
             return True
         if self._may_be_read(segment):
             return False
-        if not engine.sealing.is_building:
-            segment.unlink_after = engine.sealing.next_batch
+        if not engine.batches.is_building:
+            segment.unlink_after = engine.batches.next_batch
             self._left.add(segment.segment_id)
             await self._writer.settle([left(segment.segment_id)])
-            engine.commit.written(event_loop.now())
+            engine.schedule.written(event_loop.now())
             self._written()
         return False
 
@@ -234,9 +234,9 @@ class Aftermath:
         """Some reply's end is known to be lost from the hole alone."""
         if self._engine.disk_full or event_loop.now() > self._hold_until:
             return False
-        streams = map(self._engine.registry.by_no.get, self._feared)
+        streams = map(self._engine.registry.by_no.get, self._possible_last_seqs)
         return any(
-            stream is not None and not stream.gone and stream.feared_seq > stream.written_seq
+            stream is not None and not stream.gone and stream.possible_last_seq > stream.written_seq
             for stream in streams
         )
 

@@ -23,7 +23,7 @@ from walld.daemon import event_loop
 from walld.disk.retrying import patiently
 from walld.errors import FormatError
 from walld.escape import escaped_line
-from walld.ledger.intents import DELETE, Unfinished
+from walld.ledger.intents import DELETE, Intent
 from walld.ledger.names import DELETED_FILE
 from walld.wal.layout import Flag
 
@@ -36,14 +36,14 @@ if TYPE_CHECKING:
     from walld.engine.engine import Engine
     from walld.engine.stream import Stream
 
-__all__ = ["Finishing"]
+__all__ = ["IntentFinisher"]
 
 T = TypeVar("T")
 
 _log = logging.getLogger("walld.sessions")
 
 
-class Finishing:
+class IntentFinisher:
     """The notes that one start found."""
 
     def __init__(self, engine: Engine, flusher: Flusher, files: Files, sessions: Sessions) -> None:
@@ -51,14 +51,14 @@ class Finishing:
         self._flusher = flusher
         self._files = files
         self._sessions = sessions
-        self._left: list[Unfinished] = []
+        self._left: list[Intent] = []
         """Of sessions that the log lets go of: until that is synced a crash brings lines back."""
         self._is_asked = self._is_synced = False
         self._look_at = 0.0
 
     async def restore(self) -> None:
         """For a start, before anybody asks. A session whose rest cannot go now is not served."""
-        notes = self._files.ledgers.unfinished
+        notes = self._files.ledgers.intents
         try:
             if DELETED_FILE in await self._run(notes.sweep):
                 await self._load_deleted()
@@ -81,9 +81,9 @@ class Finishing:
     async def _load_deleted(self) -> None:
         deleted = self._files.ledgers.deleted
         await self._run(deleted.load)
-        self._engine.removed.before = dict(deleted.replies)
+        self._engine.resolved.before = dict(deleted.replies)
 
-    async def _finish(self, note: Unfinished) -> None:
+    async def _finish(self, note: Intent) -> None:
         streams = [one for one in self._engine.registry.by_no.values() if _is_of(one, note)]
         if note.what == DELETE:
             is_same = note.log == self._engine.log_uuid.hex()
@@ -96,23 +96,23 @@ class Finishing:
                 return
         elif not streams:
             await self._run(partial(self._take_back, note))
-        await self._run(partial(self._files.ledgers.unfinished.drop, note))
+        await self._run(partial(self._files.ledgers.intents.drop, note))
 
     async def _run(self, job: Callable[[], T]) -> T:
         """On the thread; each of these may be done again from its start, whatever came of it."""
         return await self._files.thread.run(partial(patiently, job))
 
-    def _erase(self, note: Unfinished) -> None:
+    def _erase(self, note: Intent) -> None:
         """For the thread. Behind it the note speaks of the log alone."""
         if note.erase:
             self._files.ledgers.delete(*note.key)
             deleted = self._files.ledgers.deleted
             deleted.ended(deleted.begin(), *note.key)
-            self._files.ledgers.unfinished.note(msgspec.structs.replace(note, erase=False))
+            self._files.ledgers.intents.note(msgspec.structs.replace(note, erase=False))
             name = escaped_line(note.session_id)
             _log.info("the delete of session %s of uid %d is finished", name, note.uid)
 
-    def _take_back(self, note: Unfinished) -> None:
+    def _take_back(self, note: Intent) -> None:
         """For the thread."""
         if not self._files.ledgers.exists(*note.key):
             self._files.artifacts.remove(*note.key, map(bytes.fromhex, note.artifacts))
@@ -122,7 +122,7 @@ class Finishing:
         if self._sessions.unread_notes is not None and now >= self._look_at:
             self._look_at = now + limits.DISK_RETRY_SECONDS
             await self._look_again()
-        notes = self._files.ledgers.unfinished
+        notes = self._files.ledgers.intents
         if notes.has_spent and now >= self._look_at and not self._engine.disk_full:
             self._look_at = now + limits.DISK_RETRY_SECONDS
             with suppress(OSError):  # as full as before
@@ -135,7 +135,7 @@ class Finishing:
             note = self._left.pop()
             if note.key not in self._sessions.going:  # a later delete has its note there
                 with suppress(OSError):  # the next start drops it
-                    drop = partial(self._files.ledgers.unfinished.drop, note)
+                    drop = partial(self._files.ledgers.intents.drop, note)
                     await self._files.thread.run(drop)
 
     async def _look_again(self) -> None:
@@ -143,7 +143,7 @@ class Finishing:
 
         A delete that did not end waits for the next start: lines of its session are pending by now.
         """
-        notes = self._files.ledgers.unfinished
+        notes = self._files.ledgers.intents
         try:
             await self._load_deleted()
             found = await self._run(lambda: list(notes.notes()))
@@ -163,5 +163,5 @@ class Finishing:
         self._is_synced = True
 
 
-def _is_of(stream: Stream, note: Unfinished) -> bool:
+def _is_of(stream: Stream, note: Intent) -> bool:
     return stream.is_ledger and (stream.begin.uid, stream.begin.session_id) == note.key

@@ -23,33 +23,33 @@ from walld.wal.verdict import TORN
 if TYPE_CHECKING:
     from anyio.abc import TaskGroup
 
-    from walld.daemon.storage.compaction import Reclaimer
+    from walld.daemon.storage.compaction import Compaction
     from walld.daemon.storage.syncer import Syncer
     from walld.daemon.storage.writer import Writer
     from walld.engine.engine import Engine
-    from walld.recovery.startup_recovery import Mended
+    from walld.recovery.startup_recovery import RecoveredStorage
 
-__all__ = ["Opening"]
+__all__ = ["FirstSegment"]
 
 
-class Opening:
+class FirstSegment:
     """Of one start."""
 
     def __init__(
-        self, engine: Engine, writer: Writer, syncer: Syncer, reclaimer: Reclaimer
+        self, engine: Engine, writer: Writer, syncer: Syncer, compaction: Compaction
     ) -> None:
         self._engine = engine
         self._writer = writer
         self._syncer = syncer
-        self._reclaimer = reclaimer
+        self._compaction = compaction
         self._may_go_on = anyio.Event()
         self._rest = anyio.CancelScope()
         self._is_given_up = False
-        self._mended: Mended | None = None
+        self._mended: RecoveredStorage | None = None
         self.is_over = anyio.Event()
         """The log can be written to."""
 
-    async def begin(self, tasks: TaskGroup, mended: Mended) -> None:
+    async def begin(self, tasks: TaskGroup, mended: RecoveredStorage) -> None:
         """Return when that is done, or is known to wait for room."""
         self._mended = mended
         if not mended.not_synced.segment_ids:
@@ -58,13 +58,13 @@ class Opening:
         await self._may_go_on.wait()
 
     async def _starved(self) -> None:
-        self._engine.sealing.is_shut = True
+        self._engine.batches.is_shut = True
         # A stop must find the numbers that it has given all written.
         self._rest.shield = not self._is_given_up
         self._may_go_on.set()
         if self._may_segments_go():
             with suppress(OSError):  # it is tried again before long
-                await self._reclaimer.unlink()
+                await self._compaction.unlink()
 
     def give_up(self) -> None:
         """Nothing will ever be written there again: a stop waits for no room."""
@@ -81,22 +81,22 @@ class Opening:
         is_hurt = verdict.corrupt or verdict.unreadable
         return not is_hurt and all(row.verdict == TORN for row in verdict.rows())
 
-    async def _run(self, mended: Mended) -> None:
+    async def _run(self, mended: RecoveredStorage) -> None:
         """May be cut short, and begun anew, until it has a segment."""
         writer, syncer, verdict = self._writer, self._syncer, mended.verdict
         await writer.begin(mended.last_segment_id, verdict)
         with self._rest:
             await writer.settle(verdict.rows())
             await syncer.sync_all()
-            await self._reclaimer.rename_residues(mended.residues)
+            await self._compaction.rename_residues(mended.residues)
             if mended.not_synced.segment_ids:
-                await self._reclaimer.rescue(mended.not_synced)
+                await self._compaction.rescue(mended.not_synced)
                 await writer.settle(mended.not_synced.rows())
                 await syncer.sync_all()
             await writer.settled()
             await writer.tell_synced()  # damage from now on is none of what a crash leaves
             writer.starved = None
-            self._engine.sealing.is_shut = False
+            self._engine.batches.is_shut = False
             self.is_over.set()
             self._may_go_on.set()
 
@@ -105,6 +105,6 @@ class Opening:
 
         False where nothing was taken, and the log is as it was found.
         """
-        if not self.is_over.is_set() and self._engine.sealing.waiting and self._mended is not None:
+        if not self.is_over.is_set() and self._engine.batches.waiting and self._mended is not None:
             await self._run(self._mended)
         return self.is_over.is_set()

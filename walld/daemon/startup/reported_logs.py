@@ -20,7 +20,7 @@ from msgspec.structs import replace
 from walld import limits
 from walld.daemon import event_loop
 from walld.disk.real import RealDisk
-from walld.disk.retrying import PatientDisk, patiently
+from walld.disk.retrying import RetryingDisk, patiently
 from walld.errors import NoData
 from walld.recovery.other_logs import (
     ALL_USERS,
@@ -47,14 +47,14 @@ if TYPE_CHECKING:
 
 __all__ = ["OtherLogs", "check_data"]
 
-_log = logging.getLogger("walld.mend")
+_log = logging.getLogger("walld.recovery")
 
 
 def check_data(data: str) -> None:
     """NoData where a directory holds nothing, or is not there. Nothing is made."""
     try:
         with patiently(partial(RealDisk, data, read_only=True)) as disk:
-            is_there = holds_data(PatientDisk(disk))
+            is_there = holds_data(RetryingDisk(disk))
     except FileNotFoundError:
         is_there = False
     if not is_there:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from functools import partial
 from typing import TYPE_CHECKING
 
-from walld.daemon.startup.session_replay import LinesFound
+from walld.daemon.startup.session_replay import SessionReplay
 from walld.ledger.pending import is_dense
 from walld.recovery.possibly_lost_sessions import doubt_of
 
@@ -17,11 +17,11 @@ if TYPE_CHECKING:
     from walld.daemon.session_store.checkpoints import Checkpoints
     from walld.daemon.session_store.handles import Files
     from walld.daemon.session_store.open_sessions import Sessions
-    from walld.daemon.startup.finish_intents import Finishing
-    from walld.daemon.storage.reply_reader import Reader
+    from walld.daemon.startup.finish_intents import IntentFinisher
+    from walld.daemon.storage.reply_reader import ReplyReader
     from walld.disk.base import Disk
     from walld.engine.engine import Engine
-    from walld.recovery.startup_recovery import Mended
+    from walld.recovery.startup_recovery import RecoveredStorage
 
 __all__ = ["restore_sessions"]
 
@@ -29,18 +29,18 @@ __all__ = ["restore_sessions"]
 async def restore_sessions(
     engine: Engine,
     files: Files,
-    reader: Reader,
+    reader: ReplyReader,
     sessions: Sessions,
-    finishing: Finishing,
+    intent_finisher: IntentFinisher,
     checkpoints: Checkpoints,
-    mended: Mended,
+    mended: RecoveredStorage,
     disk: Disk,
 ) -> None:
     """Before anybody asks. Lines are pending again up to where power tore them."""
-    await finishing.restore()
+    await intent_finisher.restore()
     doubt = await files.thread.run(partial(doubt_of, disk, mended))
     sessions.in_doubt(doubt)
-    found = LinesFound(engine, files, reader, sessions, mended, doubt)
+    found = SessionReplay(engine, files, reader, sessions, mended, doubt)
     for key, streams in found.by_session().items():
         ledger = await found.restore(key, streams)
         if ledger is not None and (ledger.leaps or not is_dense(ledger.pending)):

@@ -14,7 +14,7 @@ from bisect import bisect_left
 from typing import TYPE_CHECKING
 
 from walld.engine.batch import Tombstone
-from walld.engine.partial_index import KeptFacts
+from walld.engine.partial_index import IndexedPartial
 from walld.engine.segments import Segment
 from walld.engine.stream import Stream
 from walld.wal.index import OFFSET_BITS
@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from walld.engine.engine import Engine
-    from walld.engine.peer import Process
-    from walld.recovery.startup_recovery import Found, Mended
+    from walld.engine.producer import Process
+    from walld.recovery.startup_recovery import Found, RecoveredStorage
     from walld.wal.records import Owner
 
 __all__ = ["restore"]
@@ -35,19 +35,19 @@ _log = logging.getLogger("walld.restore")
 
 def restore(
     engine: Engine,
-    mended: Mended,
+    mended: RecoveredStorage,
     boot: str,
     watch: Callable[[int, Owner], Process | None],
     now: float,
 ) -> None:
-    """Give the engine what `mend` found. watch: the living process of an owner, None if gone."""
+    """Give the engine what a start found. watch: the living process of an owner, None if gone."""
     verdict = mended.verdict
-    sealing = engine.sealing
-    sealing.written_no = sealing.synced_no = verdict.reserved_no
-    sealing.told_synced_no = verdict.synced_no
-    sealing.reached_no = verdict.reserved_no
-    engine.attested.found_no = verdict.last_batch_no
-    sealing.next_batch = verdict.reserved_no + 1
+    batches = engine.batches
+    batches.written_no = batches.synced_no = verdict.reserved_no
+    batches.told_synced_no = verdict.synced_no
+    batches.reached_no = verdict.reserved_no
+    engine.lost_acked.found_no = verdict.last_batch_no
+    batches.next_batch = verdict.reserved_no + 1
     _segments(engine, mended, now)
     partials = _kept(engine, mended)
     engine.registry.last_no = mended.last_stream_no
@@ -55,10 +55,10 @@ def restore(
     for no in partials.keys() & mended.dead:  # killed between its tombstone and the file's unlink
         names = partials[no][0]
         engine.unwanted[names] = no
-        engine.kept.remove(*names)
+        engine.partials.remove(*names)
     for no, seq in mended.pieces.buried:
-        engine.sealing.bury(Tombstone(no, seq, Flag.RELEASED, None))
-        engine.commit.offered(now)
+        engine.batches.bury(Tombstone(no, seq, Flag.RELEASED, None))
+        engine.schedule.offered(now)
     engine.damaged_seqs = mended.lost
     for no, found in mended.streams.items():
         if found.begin is not None and not found.begin.producer:
@@ -75,13 +75,15 @@ def restore(
             stream = _stream(engine, no, found, boot, watch, last_seq)
             first_no = min(stream.where, default=0) >> OFFSET_BITS
             stream.is_behind_torn = first_no > verdict.torn_no
-            stream.feared_seq = max(mended.feared.get(no, -1), known.last_seq if known else -1)
+            stream.possible_last_seq = max(
+                mended.possible_last_seqs.get(no, -1), known.last_seq if known else -1
+            )
             if stream.moved_to is None and known is not None and known.whose is not None:
                 engine.registry.move(stream, known.whose.session_id)  # no Move in the log
     _live_bytes(engine, mended)
 
 
-def _segments(engine: Engine, mended: Mended, now: float) -> None:
+def _segments(engine: Engine, mended: RecoveredStorage, now: float) -> None:
     last_batch = 0
     for found in mended.segments:
         first_batch = max(found.first_no, last_batch + 1)
@@ -99,28 +101,30 @@ def _segments(engine: Engine, mended: Mended, now: float) -> None:
         last_batch = max(last_batch, segment.last_batch)
 
 
-def _kept(engine: Engine, mended: Mended) -> dict[int, tuple[tuple[int, str, str], KeptFacts]]:
+def _kept(
+    engine: Engine, mended: RecoveredStorage
+) -> dict[int, tuple[tuple[int, str, str], IndexedPartial]]:
     """The partials of this log by stream number."""
-    by_no: dict[int, tuple[tuple[int, str, str], KeptFacts]] = {}
+    by_no: dict[int, tuple[tuple[int, str, str], IndexedPartial]] = {}
     until = mended.verdict.reserved_no
     for names, facts in mended.partials.items():
         known = None
         if facts.log_uuid == engine.log_uuid:
             no, last_seq, word = facts.stream_no, facts.last_seq, facts.gap_word
-            feared = last_seq - mended.held.get(names, last_seq)
-            known = KeptFacts(
+            possibly_missing = last_seq - mended.held.get(names, last_seq)
+            known = IndexedPartial(
                 *(no, last_seq, until, facts.begun_at_ms),
-                feared=feared,
+                possibly_missing=possibly_missing,
                 gap_word=word,
                 whose=facts.whose,
             )
             by_no[no] = names, known
-        engine.kept.add(*names, known)
+        engine.partials.add(*names, known)
     named = {(uid, name) for uid, _, name in mended.partials}
     for uid, session, name in mended.unread:
         if (uid, name) not in named:  # whoever asks for it is told why not
-            engine.kept.add(uid, session, name, None)
-            engine.kept.unread.add((uid, session, name))
+            engine.partials.add(uid, session, name, None)
+            engine.partials.unread.add((uid, session, name))
     return by_no
 
 
@@ -168,7 +172,7 @@ def _ledger_stream(engine: Engine, no: int, found: Found) -> None:
     engine.registry.add(stream)
 
 
-def _live_bytes(engine: Engine, mended: Mended) -> None:
+def _live_bytes(engine: Engine, mended: RecoveredStorage) -> None:
     """Live bytes by segment: by bisection where a stream's records are in log order."""
     segments = list(engine.segments)
     for stream in engine.registry.by_no.values():

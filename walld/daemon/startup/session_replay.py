@@ -28,30 +28,30 @@ if TYPE_CHECKING:
     from walld.daemon.session_store.handles import Files
     from walld.daemon.session_store.open_sessions import Sessions
     from walld.daemon.storage.read_errors import BadRecord
-    from walld.daemon.storage.reply_reader import Reader
+    from walld.daemon.storage.reply_reader import ReplyReader
     from walld.engine.engine import Engine
-    from walld.engine.session_log import Ledger
+    from walld.engine.session_log import SessionLog
     from walld.engine.stream import Stream
     from walld.recovery.possibly_lost_sessions import LogDoubt
-    from walld.recovery.startup_recovery import Mended
+    from walld.recovery.startup_recovery import RecoveredStorage
 
-__all__ = ["LinesFound"]
+__all__ = ["SessionReplay"]
 
 T = TypeVar("T")
 
 _log = logging.getLogger("walld.checkpoints")
 
 
-class LinesFound:
+class SessionReplay:
     """Of one start."""
 
     def __init__(
         self,
         engine: Engine,
         files: Files,
-        reader: Reader,
+        reader: ReplyReader,
         sessions: Sessions,
-        mended: Mended,
+        mended: RecoveredStorage,
         doubt: LogDoubt | None,
     ) -> None:
         self._engine = engine
@@ -72,7 +72,7 @@ class LinesFound:
                 found.setdefault(key, []).append(stream)
         return found
 
-    async def restore(self, key: tuple[int, str], streams: list[Stream]) -> Ledger | None:
+    async def restore(self, key: tuple[int, str], streams: list[Stream]) -> SessionLog | None:
         """Its lines are pending again, up to where power tore them; None where they wait."""
         damaged: list[BadRecord] = []
         try:
@@ -89,7 +89,7 @@ class LinesFound:
         except (OSError, FormatError) as error:  # whoever opens it tries again
             _log.error("session %s stays in the log: %s", _named(key), error)
             lines, _ = join(found, found[0].base, self._synced_no, met_damage=True)
-            self._engine.ledgers.restored(key, streams, lines, event_loop.now())
+            self._engine.session_logs.restored(key, streams, lines, event_loop.now())
             self._sessions.unplaced[key] = place
             return None
 
@@ -100,7 +100,7 @@ class LinesFound:
         found: list[FoundLines],
         *,
         is_bad: bool,
-    ) -> Ledger:
+    ) -> SessionLog:
         """What goes between the lines of its file is there, and the rest pending. OSError,
         FormatError: nothing is known of the file, and all of it may be done again.
         """
@@ -110,7 +110,7 @@ class LinesFound:
         proven = await self._run(partial(self._sessions.proven, *key))
         last_seq = 0 if tail is None else tail.last_seq
         kept, cut = join(found, last_seq, self._synced_no, met_damage=is_bad, proven=proven)
-        ledger = self._engine.ledgers.restored(key, streams, kept, event_loop.now())
+        ledger = self._engine.session_logs.restored(key, streams, kept, event_loop.now())
         known = self._doubt.settled_by(key) if self._doubt is not None else ()
         ledger.leaps = _leaps(found, last_seq, known)
         if ledger.leaps or not is_dense(kept):

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from walld.daemon.storage.disk_threads import Worker
     from walld.daemon.storage.flusher import Flusher
     from walld.daemon.storage.read_errors import BadRecord
-    from walld.daemon.storage.reply_reader import Reader
+    from walld.daemon.storage.reply_reader import ReplyReader
     from walld.daemon.storage.syncer import Syncer
     from walld.daemon.storage.writer import Writer
     from walld.engine.engine import Engine
@@ -51,9 +51,9 @@ if TYPE_CHECKING:
     from walld.recovery.startup_recovery import NotSynced
     from walld.wal.segment_files import SegmentFiles
 
-__all__ = ["Reclaimer", "UnlinkGuard", "carried_flags"]
+__all__ = ["Compaction", "UnlinkGuard", "carried_flags"]
 
-_log = logging.getLogger("walld.reclaimer")
+_log = logging.getLogger("walld.compaction")
 _CARRY_BYTES_MAX = 128 * 1024
 """One carried record."""
 _PASS_BYTES = limits.BATCH_BYTES_CUT
@@ -80,7 +80,7 @@ class UnlinkGuard(Protocol):
         """Write down that the log begins with this batch."""
 
 
-class Reclaimer:
+class Compaction:
     """Carries records and unlinks segments for one engine."""
 
     def __init__(
@@ -90,7 +90,7 @@ class Reclaimer:
         writer: Writer,
         syncer: Syncer,
         files: SegmentFiles,
-        reader: Reader,
+        reader: ReplyReader,
         thread: Worker,
         guard: UnlinkGuard,
         reclaim_seconds: float,
@@ -114,7 +114,7 @@ class Reclaimer:
 
     async def thin_out(self) -> None:
         """Fold the records of streams whose index has grown long."""
-        crowded = self._engine.sealing.crowded
+        crowded = self._engine.batches.crowded
         for no, stream in list(crowded.items()):
             if stream.gone or stream.records <= limits.INDEX_ENTRIES_MAX:
                 del crowded[no]
@@ -146,7 +146,7 @@ class Reclaimer:
 
         try:
             items, body = await self._thread.run(job)
-            await self._reader.toll.count()
+            await self._reader.read_errors.count()
         except OSError:
             stream.carrying = False
             raise
@@ -175,7 +175,7 @@ class Reclaimer:
         """
         engine = self._engine
         for no, seq, flag in not_synced.tombstones:
-            engine.sealing.bury(Tombstone(no, seq, flag, None))
+            engine.batches.bury(Tombstone(no, seq, flag, None))
         wanted = [one for one in engine.segments if one.segment_id in not_synced.segment_ids]
         for stream in list(engine.registry.by_no.values()):
             for segment in wanted:
@@ -234,7 +234,7 @@ class Reclaimer:
         if oldest is segments.current and not await self._leave_current(oldest):
             return False
         oldest = segments.oldest
-        if not oldest.live_bytes or not self._is_due() or engine.sealing.has_carries:
+        if not oldest.live_bytes or not self._is_due() or engine.batches.has_carries:
             self._emptying = None if not oldest.live_bytes else self._emptying
             return False
         if self._emptying is None or self._emptying[0] is not oldest:
@@ -260,7 +260,7 @@ class Reclaimer:
             if carried >= _PASS_BYTES:
                 # A whole write: nothing is won by waiting for company, and 16 MB of live records
                 # took a linger for each 256 KiB, 16 s, while released text stood behind them.
-                engine.commit.hurry_flush()
+                engine.schedule.hurry_flush()
                 self._flusher.wake()
                 return True
         self._emptying = None  # look again for what has more than one run, or was being carried
@@ -285,13 +285,13 @@ class Reclaimer:
             return False
         idle = not (
             engine.segments.live_bytes
-            or engine.sealing.waiting
-            or engine.sealing.is_building
+            or engine.batches.waiting
+            or engine.batches.is_building
             or engine.orphans
         )
         if idle:
-            if engine.sealing.synced_no < current.unlink_after:
-                engine.commit.hurry_sync()
+            if engine.batches.synced_no < current.unlink_after:
+                engine.schedule.hurry_sync()
                 self._syncer.wake()
                 return False
         elif (
@@ -307,12 +307,12 @@ class Reclaimer:
         """Remove segments nobody needs, one after the other (K1)."""
         engine = self._engine
         while not self._guard.holds_segments:
-            segment = engine.segments.can_unlink(engine.sealing.synced_no)
+            segment = engine.segments.can_unlink(engine.batches.synced_no)
             if segment is None or self._is_held(segment):
                 return
             if not self._leaves_one_durable(segment):
-                engine.commit.written(event_loop.now())
-                engine.commit.hurry_sync()
+                engine.schedule.written(event_loop.now())
+                engine.schedule.hurry_sync()
                 self._syncer.wake()
                 return
             if segment.unreadable and not await self._guard.has_left(segment):

@@ -70,7 +70,7 @@ class Flusher:
 
     def wake(self) -> None:
         """Something was queued, or somebody waits: is the next flush nearer than thought?"""
-        at = self._engine.commit.flush_at()
+        at = self._engine.schedule.flush_at()
         if at is not None and (self._sleeps_until is None or at < self._sleeps_until):
             self._changed.ring()
 
@@ -82,7 +82,7 @@ class Flusher:
         """Flush whenever one is due, for ever."""
         while True:
             self._changed.clear()
-            at = self._engine.commit.flush_at()
+            at = self._engine.schedule.flush_at()
             wait = None if at is None else at - event_loop.now()
             if wait is None or wait > 0:
                 self._sleeps_until = at
@@ -93,9 +93,9 @@ class Flusher:
                 if self._engine.disk_full and is_over:
                     await self._writer.has_room_again()
                 continue
-            if self._engine.sealing.unsynced_bytes >= limits.UNSYNCED_BYTES_MAX:
+            if self._engine.batches.unsynced_bytes >= limits.UNSYNCED_BYTES_MAX:
                 # What is not synced must stay in memory, so writing waits for the syncer here.
-                self._engine.commit.hurry_sync()
+                self._engine.schedule.hurry_sync()
                 self._syncer.wake()
                 await self._changed.wait(limits.DISK_RETRY_SECONDS)
                 continue
@@ -106,13 +106,13 @@ class Flusher:
     async def flush(self) -> None:
         """Write everything queued now, in batches of one write(2) each."""
         engine, started = self._engine, event_loop.now()
-        oldest = engine.commit.flush_begun()
+        oldest = engine.schedule.flush_begun()
         left, waiters = engine.begin_flush()
         self._begun()
         is_sync_awaited = any(waiter.level == "synced" for waiter in waiters)
         cost = await self._write_out(left, self._syncer.follow if is_sync_awaited else None)
-        engine.commit.flush_ended()
-        if engine.sealing.ends_only and engine.sealing.waiting:
+        engine.schedule.flush_ended()
+        if engine.batches.ends_only and engine.batches.waiting:
             engine.not_flushed(waiters, oldest)
         else:
             engine.flushed(waiters)
@@ -121,7 +121,7 @@ class Flusher:
         if oldest is not None:
             self._metrics.flush_lag.observe(ended - oldest)
         # What the flush itself took: intake's sweeps between its slices are not its cost.
-        engine.commit.flush_cost(cost, ended - started)
+        engine.schedule.flush_cost(cost, ended - started)
         self._metrics.flush_duration.observe(cost)
         self._syncer.wake()
         self._flushed()
@@ -131,15 +131,15 @@ class Flusher:
         """Seal and write that many of what waits; `follow` the last batch. Returns the seconds it
         cost.
         """
-        sealing, cost = self._engine.sealing, 0.0
-        while left > 0 or sealing.is_building:
-            sealing.now = event_loop.now()
+        batches, cost = self._engine.batches, 0.0
+        while left > 0 or batches.is_building:
+            batches.now = event_loop.now()
             begun = time.perf_counter()
             asked = min(left, _SEAL_RECORDS)
-            done = sealing.seal_some(asked)
-            left += sealing.take_jumped() - done
+            done = batches.seal_some(asked)
+            left += batches.take_jumped() - done
             more = left > 0 and done == asked
-            sealed = None if more else sealing.finish()
+            sealed = None if more else batches.finish()
             cost += time.perf_counter() - begun
             if more:
                 await checkpoint()
@@ -147,12 +147,12 @@ class Flusher:
                 break
             else:
                 took = await self._writer.write(sealed, None if left > 0 else follow)
-                self._engine.commit.write_took(took)
+                self._engine.schedule.write_took(took)
                 cost += took
         return cost
 
     def _say_what_is_off(self, oldest: float | None, now: float) -> None:
-        commit = self._engine.commit
+        commit = self._engine.schedule
         if commit.linger_shortened != self._shortened:
             self._shortened = not self._shortened
             less = f"shortened to {commit.linger * 1000:.0f} ms"
@@ -164,16 +164,16 @@ class Flusher:
 
     async def finish(self) -> None:
         """The end: whatever is taken becomes durable, however long the disk needs for it."""
-        while unwritten := self._engine.sealing.unwritten:
+        while unwritten := self._engine.batches.unwritten:
             # A flush, or a rewrite, was cancelled between sealing and writing.
             await self._writer.write(unwritten[0])
         await self.flush()
-        while self._engine.sealing.waiting:  # a full disk has taken ends alone
+        while self._engine.batches.waiting:  # a full disk has taken ends alone
             if not await self._writer.has_room_again():
                 await anyio.sleep(limits.DISK_RETRY_SECONDS)
             await self.flush()
         await self._syncer.sync_all()
-        if self._engine.sealing.waiting:  # what waited for that sync
+        if self._engine.batches.waiting:  # what waited for that sync
             await self.flush()
             await self._syncer.sync_all()
         await self._writer.tell_synced()

@@ -20,11 +20,11 @@ from typing import TYPE_CHECKING
 from walld_client.paths import path_name
 
 from walld.daemon import event_loop
-from walld.engine.partial_index import KeptFacts
+from walld.engine.partial_index import IndexedPartial
 from walld.errors import FormatError, Misplaced, Refusal
 from walld.partials.ages import AGES_PATH, Ages
 from walld.partials.file import PartialFacts
-from walld.partials.names import Whose, check_names
+from walld.partials.names import PartialOwner, check_names
 from walld.partials.store import PartialStore, path_of
 from walld.replies.merge import merge, seqs_of
 from walld.wal import records
@@ -34,17 +34,17 @@ if TYPE_CHECKING:
     from walld.daemon.storage.disk_threads import Worker
     from walld.daemon.storage.flusher import Flusher
     from walld.daemon.storage.read_errors import BadRecord
-    from walld.daemon.storage.reply_reader import Reader
+    from walld.daemon.storage.reply_reader import ReplyReader
     from walld.engine.engine import Engine
     from walld.engine.stream import Stream
     from walld.partials.ages import Name
 
-__all__ = ["Keeper"]
+__all__ = ["PartialWriter"]
 
-_log = logging.getLogger("walld.keeper")
+_log = logging.getLogger("walld.partial_writer")
 
 
-class Keeper:
+class PartialWriter:
     """The partials of one engine."""
 
     def __init__(
@@ -52,7 +52,7 @@ class Keeper:
         engine: Engine,
         flusher: Flusher,
         store: PartialStore,
-        reader: Reader,
+        reader: ReplyReader,
         thread: Worker,
         retention_seconds: float,
     ) -> None:
@@ -83,13 +83,13 @@ class Keeper:
         read = self._reader.job(stream, damaged)
         begin, session_id, has_ended = stream.begin, stream.session_id, stream.terminal
         known_seq = stream.known_seq
-        wal_until = self._engine.sealing.written_no
-        gap_word = self._engine.kept.gap_word_of(stream, self._engine.gap_word)
+        wal_until = self._engine.batches.written_no
+        gap_word = self._engine.partials.gap_word_of(stream, self._engine.gap_word)
         log_uuid, reason = self._engine.log_uuid, stream.lost_reason
         made_at_ms = time.time_ns() // 1_000_000
         was = tuple(stream.where)
         names = begin.uid, path_name(session_id), path_name(begin.stream_id)
-        old = self._engine.kept.by_no.get(stream.no)
+        old = self._engine.partials.by_no.get(stream.no)
 
         def job() -> tuple[int, int]:
             items = merge([begin, *read()])
@@ -108,7 +108,7 @@ class Keeper:
 
         try:
             held_seq, last_seq = await self._thread.run(job)
-            await self._reader.toll.count()
+            await self._reader.read_errors.count()
         except OSError:
             # The file may lie under its name, only that is not durable: tried again; but where the
             # reply is resolved before that it must go too, or a later start would find it.
@@ -134,18 +134,18 @@ class Keeper:
             del self._in_vain[stream.no]
             return
         self._in_vain.pop(stream.no, None)
-        facts = KeptFacts(
+        facts = IndexedPartial(
             *(stream.no, last_seq, wal_until, begin.at_ms, has_ended),
-            feared=last_seq - max(held_seq, min(stream.anew_seq, last_seq)),
+            possibly_missing=last_seq - max(held_seq, min(stream.anew_seq, last_seq)),
             gap_word="corrupt" if damaged or was_damaged else gap_word,
-            whose=Whose(begin.producer, begin.number, session_id),
+            whose=PartialOwner(begin.producer, begin.number, session_id),
         )
         if not goes_on:
             self._engine.keep(stream, *names[1:], facts)
         elif old != names:
-            self._engine.kept.add(*names, facts)
+            self._engine.partials.add(*names, facts)
         if old is not None and old != names:
-            self._engine.kept.remove(*old)
+            self._engine.partials.remove(*old)
             self._left[old] = stream.no
             await self._remove_left()
 
@@ -153,7 +153,7 @@ class Keeper:
         """An orphan that is written as a whole, and is where it is to stay."""
         if stream.gone or stream.lost_reason is None or stream.has_waiting or stream.carrying:
             return False
-        if stream.no in self._engine.settling.streams:
+        if stream.no in self._engine.turn_commit.streams:
             return False
         if stream.written_seq < stream.next_seq - 1 and stream.records:
             return False
@@ -173,7 +173,7 @@ class Keeper:
             return self._left[names] == stream.no
         if names in self._engine.unwanted or names in others:
             return False
-        kept = self._engine.kept
+        kept = self._engine.partials
         known = kept.facts(*names)
         if stream.no in self._in_vain or (known is not None and known.stream_no == stream.no):
             return True
@@ -194,8 +194,8 @@ class Keeper:
         except FormatError as error:
             await self._move_aside(names, str(error))
         else:
-            until = self._engine.sealing.written_no
-            facts = KeptFacts(
+            until = self._engine.batches.written_no
+            facts = IndexedPartial(
                 *(found.stream_no, found.last_seq, until, found.begun_at_ms),
                 gap_word=found.gap_word,
                 whose=found.whose,
@@ -207,22 +207,24 @@ class Keeper:
         path = path_of(*names)
         kept = await self._thread.run(partial(self._store.quarantine, path, why))
         _log.error("%s; moved to %s", why, kept)
-        self._engine.kept.remove(*names)
+        self._engine.partials.remove(*names)
         self._engine.set_aside += 1
 
     def _is_on_its_way(self, stream: Stream) -> bool:
         """A record of it is in a batch that is not written: where it will stand is not known."""
         last = max(stream.where, default=0) >> OFFSET_BITS
-        return last > self._engine.sealing.written_no
+        return last > self._engine.batches.written_no
 
     # --- known ----------------------------------------------------------------------------------
 
-    async def facts(self, uid: int, session: str, name: str) -> KeptFacts:
+    async def facts(self, uid: int, session: str, name: str) -> IndexedPartial:
         """What is known of a partial, from its header if need be. OSError, FormatError."""
-        known = self._engine.kept.facts(uid, session, name)
+        known = self._engine.partials.facts(uid, session, name)
         if known is None:
             read = await self._thread.run(lambda: self._store.read_facts(uid, session, name))
-            known = KeptFacts(read.stream_no, read.last_seq, 0, read.begun_at_ms, whose=read.whose)
+            known = IndexedPartial(
+                read.stream_no, read.last_seq, 0, read.begun_at_ms, whose=read.whose
+            )
         return known
 
     # --- removed --------------------------------------------------------------------------------
@@ -247,30 +249,30 @@ class Keeper:
         names, facts = (uid, session, name), await self.facts(uid, session, name)
         self._check_left(names, facts)
         # Or another of its stream may lie where no start could read it (K7).
-        is_known = self._engine.kept.facts(*names) is not None
-        is_doubted = is_known and self._engine.sealing.tombs is not None
+        is_known = self._engine.partials.facts(*names) is not None
+        is_doubted = is_known and self._engine.batches.tombs is not None
         is_buried = is_doubted or facts.wal_until >= self._engine.segments.first_batch
         now = event_loop.now()
         if is_buried:
-            self._engine.sealing.check_open()
+            self._engine.batches.check_open()
             if begin is not None:
-                self._engine.rules.end_unseen(facts.stream_no, begin)
+                self._engine.handlers.end_unseen(facts.stream_no, begin)
             self._engine.bury(facts, now)
         if begin is not None:
             session_id = begin.session_id if facts.whose is None else facts.whose.session_id
-            self._engine.removed.add(begin, session_id, facts.last_seq, facts.has_ended)
+            self._engine.resolved.add(begin, session_id, facts.last_seq, facts.has_ended)
         if not is_known:  # of another log maybe: in this one its number is somebody else's
             await self._remove(*names)
             return
-        self._engine.kept.remove(*names)
+        self._engine.partials.remove(*names)
         self._engine.unwanted[names] = facts.stream_no
         if is_buried:
             await self._synced(now)
         await self._remove_done_with(names, facts.stream_no)
 
-    def _check_left(self, names: tuple[int, str, str], facts: KeptFacts) -> None:
+    def _check_left(self, names: tuple[int, str, str], facts: IndexedPartial) -> None:
         """It is a partial, still, and of nobody who lives. FileNotFoundError, Refusal."""
-        if names not in self._engine.kept:
+        if names not in self._engine.partials:
             raise FileNotFoundError(errno.ENOENT, "resolved meanwhile", names[2])
         stream = self._engine.registry.by_no.get(facts.stream_no)
         whose = None if stream is None else (stream.begin.uid, path_name(stream.begin.stream_id))
@@ -305,11 +307,11 @@ class Keeper:
         failed = await self._remove_left()
         for no, (stream, names) in list(self._in_vain.items()):
             try:
-                if stream.gone and no not in self._engine.kept.by_no:
+                if stream.gone and no not in self._engine.partials.by_no:
                     await self._thread.run(partial(self._store.remove_named, *names))
             except OSError as error:
                 failed = error
-                self._engine.kept.unremoved.add(no)
+                self._engine.partials.unremoved.add(no)
                 continue
             if stream.gone:
                 del self._in_vain[no]
@@ -321,7 +323,7 @@ class Keeper:
                 await self._remove_done_with(named, no)
             except OSError as error:
                 failed = error
-                self._engine.kept.unremoved.add(no)
+                self._engine.partials.unremoved.add(no)
         if failed is not None:
             raise failed
 
@@ -333,7 +335,7 @@ class Keeper:
         failed: OSError | None = None
         for names, no in list(self._left.items()):
             try:
-                if no in self._engine.registry.by_no or no in self._engine.kept.by_no:
+                if no in self._engine.registry.by_no or no in self._engine.partials.by_no:
                     await self._thread.run(partial(self._store.remove_named, *names))
                 else:
                     self._engine.unwanted[names] = no
@@ -350,22 +352,22 @@ class Keeper:
         """
         while self._reader.damaged:
             names, why = self._reader.damaged.pop()
-            if names not in self._engine.kept.all_names(names[0]):
+            if names not in self._engine.partials.all_names(names[0]):
                 continue  # resolved, or set aside, since it was read
             kept = await self._thread.run(partial(self._set_aside, names, why))
             if kept is not None:
                 _log.error("%s; moved to %s", why, kept)
                 self._miss(names)
-                self._engine.kept.remove(*names)
+                self._engine.partials.remove(*names)
                 self._engine.set_aside += 1
 
     def _miss(self, names: tuple[int, str, str]) -> None:
         """Of a reply whose owner went on behind it: what stood there is lost, and a gap."""
-        facts = self._engine.kept.facts(*names)
+        facts = self._engine.partials.facts(*names)
         stream = None if facts is None else self._engine.registry.by_no.get(facts.stream_no)
         if facts is not None and stream is not None:
             stream.damaged = True
-            self._engine.attested.count(names[0], stream.begin.stream_id, 0, facts.held_seq)
+            self._engine.lost_acked.count(names[0], stream.begin.stream_id, 0, facts.held_seq)
 
     def _set_aside(self, names: tuple[int, str, str], why: str) -> str | None:
         """For the thread. None where it is whole now, or gone: made again, or moved, since then."""
@@ -407,7 +409,7 @@ class Keeper:
     async def _made(self) -> list[tuple[Name, int]]:
         """Every partial that can be read, and when it was made by its own word."""
         made: list[tuple[Name, int]] = []
-        for names in self._engine.kept.all_names():
+        for names in self._engine.partials.all_names():
             try:
                 facts = await self._thread.run(partial(self._store.read_facts, *names))
             except (OSError, FormatError) as error:
@@ -425,4 +427,4 @@ class Keeper:
 
     async def _remove(self, uid: int, session: str, name: str) -> None:
         await self._thread.run(lambda: self._store.remove_named(uid, session, name))
-        self._engine.kept.remove(uid, session, name)
+        self._engine.partials.remove(uid, session, name)

@@ -26,9 +26,9 @@ if TYPE_CHECKING:
     from walld.wal.ranges import Range
     from walld.wal.segment_files import SegmentFiles
 
-__all__ = ["BadRecord", "Located", "Toll"]
+__all__ = ["BadRecord", "Located", "ReadErrors"]
 
-_log = logging.getLogger("walld.reading")
+_log = logging.getLogger("walld.reply_reader")
 
 
 class Located(NamedTuple):
@@ -48,7 +48,7 @@ class BadRecord(NamedTuple):
     place: Located | None
 
 
-class Toll:
+class ReadErrors:
     """Counts what was lost while the daemon ran."""
 
     def __init__(self, engine: Engine, files: SegmentFiles, background: Worker) -> None:
@@ -77,7 +77,7 @@ class Toll:
             if not 0 <= first_seq <= last_seq <= stream.synced_seq:
                 _log.error("stream %d: which seqs it held cannot be told", stream.no)
                 first_seq = last_seq = max(stream.synced_seq, 0)
-            self._engine.attested.count(
+            self._engine.lost_acked.count(
                 stream.begin.uid, stream.begin.stream_id, first_seq, last_seq
             )
 

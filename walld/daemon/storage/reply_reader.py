@@ -1,6 +1,6 @@
 """Reads a reply back from memory, segments and its partial.
 
-Owns: collecting a stream's records and folding them. Refuses: deciding which (`server.py`).
+Owns: collecting a stream's records and folding them. Refuses: deciding which (`api/replies.py`).
 
 Pure reading (P11): asked twice gives the same bytes, nothing on disk changes. What is not synced is
 read from memory. A short reply whose records are all in the page cache is read and folded on the
@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from msgspec.structs import replace
 
-from walld.daemon.storage.read_errors import BadRecord, Located, Toll
+from walld.daemon.storage.read_errors import BadRecord, Located, ReadErrors
 from walld.engine.stream import Stream
 from walld.errors import FormatError
 from walld.replies.fold import fold
@@ -42,9 +42,9 @@ if TYPE_CHECKING:
     from walld.partials.store import PartialStore
     from walld.wal.segment_files import SegmentFiles
 
-__all__ = ["Reader"]
+__all__ = ["ReplyReader"]
 
-_log = logging.getLogger("walld.reading")
+_log = logging.getLogger("walld.reply_reader")
 _AT_ONCE_BYTES = 64 * 1024
 """A reply up to this size is read and folded on the loop: 10,000 tokens take a millisecond."""
 _FOLDS_A_JOB = 32
@@ -57,7 +57,7 @@ class _NotCachedError(Exception):
     """Some of it is on disk alone."""
 
 
-class Reader:
+class ReplyReader:
     """Reads replies for queries, partials and carried records."""
 
     def __init__(
@@ -67,7 +67,7 @@ class Reader:
         self._files = files
         self._store = store
         self._background = background
-        self.toll = Toll(engine, files, background)
+        self.read_errors = ReadErrors(engine, files, background)
         self.damaged: list[tuple[tuple[int, str, str], str]] = []
         """Partials that do not verify, met while reading, and why; for `partial_writer.py`."""
         self.busy = 0
@@ -94,7 +94,7 @@ class Reader:
             for bad in damaged:
                 if bad.place is not None:
                     self._files.copy_aside(*bad.place[:3])
-            self.toll.met(stream, damaged)
+            self.read_errors.met(stream, damaged)
             return found
 
         return job
@@ -107,7 +107,7 @@ class Reader:
         whole = at == 0 and count is None
         source: list[bytes | Located] = []
         for place in stream.places(at, count):
-            body = self._engine.sealing.in_memory(place)
+            body = self._engine.batches.in_memory(place)
             if body is not None:
                 source.append(body)
                 continue
@@ -120,7 +120,7 @@ class Reader:
             source += stream.building
             stream.seal()
             waiting = [item.item for item in stream.waiting]
-        base = self._engine.kept.by_no.get(stream.no) if whole else None
+        base = self._engine.partials.by_no.get(stream.no) if whole else None
         no = stream.no
 
         def items(read: _Read, damaged: list[BadRecord]) -> list[records.Item]:
@@ -159,7 +159,7 @@ class Reader:
         if len(streams) == 1 and not names and not streams[0].gone:
             at_once = self._at_once(streams[0])
             if at_once is not None:
-                await self.toll.count()
+                await self.read_errors.count()
                 return at_once
         todo: deque[Stream | tuple[str, str]] = deque((*streams, *names))
         alone = len(todo) == 1
@@ -175,10 +175,10 @@ class Reader:
                         folds.append(self._of_partial(uid, *one, unread, alone=alone))
                     elif not one.gone:
                         folds.append(self._of_stream(one, self._files.read))
-                    elif one.no in self._engine.kept.by_no:
-                        todo.append(self._engine.kept.by_no[one.no][1:])
+                    elif one.no in self._engine.partials.by_no:
+                        todo.append(self._engine.partials.by_no[one.no][1:])
                 found += await self._background.run(partial(_all, folds))
-            await self.toll.count()
+            await self.read_errors.count()
         finally:
             self.busy -= 1
         if unread and not found:
@@ -206,7 +206,7 @@ class Reader:
     def _at_once(self, stream: Stream) -> list[tuple[Order, wire.Recovered]] | None:
         """The reply, on the loop: None where it is long, or a disk may have to be waited for."""
         size = stream.waiting_bytes + sum(stream.sizes)
-        if size > _AT_ONCE_BYTES or stream.no in self._engine.kept.by_no:
+        if size > _AT_ONCE_BYTES or stream.no in self._engine.partials.by_no:
             return None
         try:
             return _all([self._of_stream(stream, self._cached)])
@@ -224,7 +224,7 @@ class Reader:
         alive, lost, begin = stream.lost_reason is None, stream.lost_reason, stream.begin
         live, no = alive and not stream.terminal, stream.no
         gap_word, known_seq = (
-            self._engine.kept.gap_word_of(stream, self._engine.gap_word),
+            self._engine.partials.gap_word_of(stream, self._engine.gap_word),
             stream.known_seq,
         )
         damaged: list[BadRecord] = []
@@ -237,7 +237,7 @@ class Reader:
             found = items(read, damaged)
             for bad in damaged:
                 _log.error("%s; served as a gap", bad.why)
-            self.toll.met(stream, damaged)
+            self.read_errors.met(stream, damaged)
             reply = fold(
                 begin,
                 found,

@@ -84,7 +84,7 @@ class Syncer:
         while True:
             self._wanted.clear()
             now = event_loop.now()
-            at = engine.commit.sync_at(engine.sealing.unsynced_bytes)
+            at = engine.schedule.sync_at(engine.batches.unsynced_bytes)
             is_due = at is not None and at <= now
             if self._under_way is not None or (is_due and self._may_begin()):
                 await self.sync()
@@ -104,9 +104,9 @@ class Syncer:
 
     async def sync_all(self) -> None:
         """All that is written now, however often it takes: for a start, and for the end."""
-        sealing = self._engine.sealing
-        last = sealing.written_no
-        while sealing.synced_no < last:
+        batches = self._engine.batches
+        last = batches.written_no
+        while batches.synced_no < last:
             await self.sync()
 
     # --- one sync -------------------------------------------------------------------------------
@@ -133,9 +133,9 @@ class Syncer:
 
     def _sync_of(self, target: int) -> _Sync:
         """A sync of everything up to a batch, which is written or about to be."""
-        segments, sealing = self._engine.segments, self._engine.sealing
-        of = segments.between(sealing.synced_no + 1, target)
-        goes_there = target > sealing.written_no
+        segments, batches = self._engine.segments, self._engine.batches
+        of = segments.between(batches.synced_no + 1, target)
+        goes_there = target > batches.written_no
         is_bare = segments.current.is_empty and not goes_there
         if (goes_there or is_bare) and segments.current not in of:
             of.append(segments.current)  # where it is bare it may soon be all that is left
@@ -158,8 +158,8 @@ class Syncer:
         """It runs in the thread by now, or soon."""
         self._under_way = sync
         self.syncing_since = event_loop.now()
-        self._engine.commit.sync_begun()
-        self._engine.sealing.syncing_no = sync.target
+        self._engine.schedule.sync_begun()
+        self._engine.batches.syncing_no = sync.target
         self._wanted.ring()
 
     async def sync(self) -> None:
@@ -169,7 +169,7 @@ class Syncer:
         await checkpoint_if_cancelled()
         engine = self._engine
         if self._may_begin():
-            own = self._sync_of(engine.sealing.written_no)
+            own = self._sync_of(engine.batches.written_no)
             own.start()
             self._begun(own)
         sync = self._under_way
@@ -178,7 +178,7 @@ class Syncer:
             took = await sync.errand.timed()
         except OSError as error:
             self.syncing_since = None
-            engine.sealing.syncing_no = 0
+            engine.batches.syncing_no = 0
             try:
                 what = f"sync up to batch {sync.target}: {error.strerror or error}"
                 # Not to be cut short by a stop: its own sync would be the second of this file.
@@ -190,15 +190,15 @@ class Syncer:
                 self._under_way = None
             return
         self._under_way = self.syncing_since = None
-        engine.sealing.syncing_no = 0
+        engine.batches.syncing_no = 0
         if sync.generation != self._writer.generation:
             # Meanwhile a failed write moved the batches to a new segment: this sync was not its.
-            engine.commit.written(event_loop.now())
+            engine.schedule.written(event_loop.now())
             return
         self._metrics.wal_fsync_duration.observe(took)
         if took > _SLOW_SYNC_SECONDS:
             _log.warning("slow fdatasync: %.3f s for segments %s", took, sync.ids)
-        engine.commit.sync_cost(took)
+        engine.schedule.sync_cost(took)
         engine.synced(sync.target)
         self._writer.synced()
         self._synced()

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from walld.daemon.storage.disk_threads import Worker
     from walld.disk.lock import Owner
     from walld.disk.reserve import Reserve
-    from walld.engine.batch import Sealed
+    from walld.engine.batch import SealedBatch
     from walld.engine.engine import Engine
     from walld.wal.layout import Settled
     from walld.wal.segment_files import SegmentFiles
@@ -110,7 +110,7 @@ class Writer:
         self._last_id = max(last_segment_id, self._owner.epoch - 1)
         while True:
             try:
-                first_batch = self._engine.sealing.written_no + 1
+                first_batch = self._engine.batches.written_no + 1
                 await self._open_segment(first_batch, passed=verdict.passed)
                 break
             except OSError as error:
@@ -130,13 +130,13 @@ class Writer:
 
     async def settle(self, rows: list[Settled]) -> None:
         """Write down what a start has found or done about older batches."""
-        for batch in settled_batches(self._engine.sealing.next_batch, rows):
-            await self.write(self._engine.sealing.adopt(batch))
+        for batch in settled_batches(self._engine.batches.next_batch, rows):
+            await self.write(self._engine.batches.adopt(batch))
 
     async def settled(self) -> None:
         """All of that is synced: headers and LOCK may say how far it reaches, and from where on."""
         self._owner.first_no = self._owner.first_no or self._engine.segments.begin_without(0)
-        synced_no = self._engine.sealing.synced_no
+        synced_no = self._engine.batches.synced_no
         await self._thread.run(lambda: self._owner.begun(synced_no))
         self._synced_no_max = None
 
@@ -145,7 +145,7 @@ class Writer:
         async with self._lock:
             current = self._engine.segments.current
             if not current.is_empty:
-                await self._open_segment(self._engine.sealing.written_no + 1)
+                await self._open_segment(self._engine.batches.written_no + 1)
 
     async def _open_segment(
         self, first_batch: int, *, again: bool = False, passed: int = 0
@@ -175,7 +175,7 @@ class Writer:
 
     # --- writing --------------------------------------------------------------------------------
 
-    async def write(self, sealed: Sealed, follow: Follow | None = None) -> float:
+    async def write(self, sealed: SealedBatch, follow: Follow | None = None) -> float:
         """One batch, however often it takes. Returns the seconds of the call that did it.
 
         follow: of the batch's number, a sync that is to begin as soon as it is written.
@@ -184,7 +184,7 @@ class Writer:
             while True:
                 if self._is_moving:
                     await self._replace_segments()
-                if sealed.batch.batch_no <= self._engine.sealing.written_no:
+                if sealed.batch.batch_no <= self._engine.batches.written_no:
                     return 0.0  # one that is written again, and was with the others just now
                 try:
                     if self._is_full(len(sealed.batch)):
@@ -193,12 +193,12 @@ class Writer:
                 except OSError as error:
                     await self._write_failed(error)
 
-    async def _write_once(self, sealed: Sealed, follow: Follow | None = None) -> float:
+    async def _write_once(self, sealed: SealedBatch, follow: Follow | None = None) -> float:
         if self._taken:  # who has waited for the lock may not have heard that all of it ends
             raise DirectoryTaken(self._taken)
         engine = self._engine
         segment = engine.segments.current
-        offset, synced_no = segment.size, engine.sealing.synced_no
+        offset, synced_no = segment.size, engine.batches.synced_no
         if self._synced_no_max is not None:
             synced_no = min(synced_no, self._synced_no_max)
         following = None if follow is None else follow(sealed.batch.batch_no)
@@ -211,7 +211,7 @@ class Writer:
 
         took = await self._thread.timed(job)
         self._metrics.wal_write_duration.observe(took)
-        engine.sealing.told_synced_no = synced_no
+        engine.batches.told_synced_no = synced_no
         engine.written(sealed, offset, event_loop.now())
         if following is not None:
             following.written()
@@ -219,13 +219,13 @@ class Writer:
 
     async def tell_synced(self) -> None:
         """Nothing was written behind the last sync: an empty batch says how far it reached."""
-        sealing = self._engine.sealing
-        if sealing.told_synced_no >= sealing.synced_no or sealing.written_no != sealing.synced_no:
+        batches = self._engine.batches
+        if batches.told_synced_no >= batches.synced_no or batches.written_no != batches.synced_no:
             return
         if self._synced_no_max is not None or not self._engine.segments.live_bytes:
             return
-        if not sealing.waiting and not sealing.is_building:
-            await self.write(sealing.finish_empty())
+        if not batches.waiting and not batches.is_building:
+            await self.write(batches.finish_empty())
 
     def check_owner(self) -> None:
         """W4, in the thread that has written or synced. Raises DirectoryTaken."""
@@ -244,14 +244,14 @@ class Writer:
         self.check_owner()
         self._owner.begins(first_no)
 
-    def goes_untold(self, first_no: int) -> None:
+    def report_first_no_later(self, first_no: int) -> None:
         """The same where there was no room to say so."""
-        self._owner.goes_untold(first_no)
+        self._owner.report_first_no_later(first_no)
 
     @property
-    def untold_no(self) -> int:
+    def unreported_no(self) -> int:
         """What is to be said of that once there is room; 0: nothing."""
-        return self._owner.untold_no
+        return self._owner.unreported_no
 
     # --- a disk that fails ----------------------------------------------------------------------
 
@@ -287,7 +287,7 @@ class Writer:
         """W2: a new segment with everything not synced in it, however often it takes."""
         while not await self._write_again():
             pass
-        self._engine.commit.written(event_loop.now())
+        self._engine.schedule.written(event_loop.now())
         self._replaced()
 
     async def _write_again(self) -> bool:
@@ -295,10 +295,10 @@ class Writer:
         engine = self._engine
         self._is_moving = True
         self.generation += 1  # also of a try that failed: a sync of its segment counts no more
-        engine.segments.poison(engine.sealing.synced_no)
-        again = engine.sealing.unwritten_again()
+        engine.segments.poison(engine.batches.synced_no)
+        again = engine.batches.unwritten_again()
         try:
-            await self._open_segment(engine.sealing.synced_no + 1, again=True)
+            await self._open_segment(engine.batches.synced_no + 1, again=True)
             for sealed in again:
                 await self._write_once(sealed)
         except OSError as error:
@@ -324,7 +324,7 @@ class Writer:
     async def _live_on_the_reserve(self) -> None:
         """W3: its room is for ends and releases; where it is spent too, wait a second."""
         self._engine.disk_full = True
-        self._engine.sealing.ends_only = True
+        self._engine.batches.ends_only = True
         if not await self._thread.run(self._reserve.spend):
             if self.starved is not None:
                 await self.starved()
@@ -341,7 +341,7 @@ class Writer:
             except OSError as error:
                 self._ill(f"write of the reserve: {error.strerror or error}")
                 return False
-            self._engine.disk_full = self._engine.sealing.ends_only = False
+            self._engine.disk_full = self._engine.batches.ends_only = False
             self._well()
             return True
 

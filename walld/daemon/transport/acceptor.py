@@ -32,13 +32,13 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from walld.daemon.transport.connections import Connections, Peer
-    from walld.daemon.transport.liveness import Processes
+    from walld.daemon.transport.liveness import Liveness
     from walld.engine.engine import Engine
-    from walld.engine.peer import Connection
+    from walld.engine.producer import Connection
 
-__all__ = ["ACCEPTS_MAX", "Door", "Newcomer"]
+__all__ = ["ACCEPTS_MAX", "Acceptor", "Newcomer"]
 
-_log = logging.getLogger("walld.intake")
+_log = logging.getLogger("walld.transport")
 ACCEPTS_MAX = 8
 
 
@@ -50,14 +50,14 @@ class Newcomer(NamedTuple):
     rest: bytes
 
 
-class Door:
+class Acceptor:
     """Lets newcomers in."""
 
     def __init__(
         self,
         engine: Engine,
         connections: Connections,
-        processes: Processes,
+        liveness: Liveness,
         listeners: list[socket.socket],
         peers_max: int,
         hand_over: Callable[[socket.socket, Connection, bytes], None],
@@ -68,7 +68,7 @@ class Door:
         """
         self._engine = engine
         self._connections = connections
-        self._processes = processes
+        self._liveness = liveness
         self._listeners = {listener.fileno(): listener for listener in listeners}
         self._peers_max = peers_max
         self._hand_over = hand_over
@@ -141,15 +141,15 @@ class Door:
                 accepted.send(encode(error))
             accepted.close()
             return
-        process = self._processes.of_peer(accepted, who)
+        process = self._liveness.of_peer(accepted, who)
         self._connections.add(accepted, who.uid, process).watch(self._selector)
 
     def _check(self, uid: int) -> wire.Error | None:
         """Why somebody of that user may not come in now, None where nothing speaks against it."""
         # A process has a descriptor besides those of its connections, also when it has none left.
-        connections, processes = self._connections, self._processes
-        here = connections.of_uid(uid) + processes.of_uid(uid)
-        all_here = len(connections) + len(processes)
+        connections, liveness = self._connections, self._liveness
+        here = connections.of_uid(uid) + liveness.of_uid(uid)
+        all_here = len(connections) + len(liveness)
         share = int(self._peers_max * limits.PEERS_UID_SHARE_MAX)
         if uid == UNMAPPED_UID and os.getuid() != UNMAPPED_UID:
             return wire.Error("foreign_uid", _who_is_nobody(), str(uid), "a uid of its own")
@@ -167,11 +167,11 @@ class Door:
         Returns an agent that may begin now, None for all others. Raises ProtocolError.
         """
         connection = peer.connection
-        first = self._engine.feed.first(connection, data)
+        first = self._engine.decoder.first(connection, data)
         if first is None:
             return None
         hello, rest = first
-        process = self._processes.known_as(connection.process, hello.producer)
+        process = self._liveness.known_as(connection.process, hello.producer)
         self._connections.belongs(connection, process)
         welcome = wire.Welcome(
             PROTOCOL_VERSION,

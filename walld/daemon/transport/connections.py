@@ -25,20 +25,20 @@ from walld_client.wire.framing import encode
 
 from walld import limits
 from walld.daemon import event_loop
-from walld.daemon.transport.query_sockets import Callers
-from walld.engine.peer import Connection
+from walld.daemon.transport.query_sockets import QuerySockets
+from walld.engine.producer import Connection
 from walld.errors import ProtocolError
 
 if TYPE_CHECKING:
     import socket
 
-    from walld.daemon.transport.liveness import Processes
+    from walld.daemon.transport.liveness import Liveness
     from walld.engine.engine import Engine
-    from walld.engine.peer import Process
+    from walld.engine.producer import Process
 
 __all__ = ["Connections", "Peer"]
 
-_log = logging.getLogger("walld.intake")
+_log = logging.getLogger("walld.transport")
 
 
 class Peer:
@@ -67,14 +67,14 @@ class Peer:
 class Connections:
     """All connections of a daemon."""
 
-    def __init__(self, engine: Engine, processes: Processes) -> None:
+    def __init__(self, engine: Engine, liveness: Liveness) -> None:
         self._engine = engine
-        self._processes = processes
+        self._liveness = liveness
         self.by_fd: dict[int, Peer] = {}
         self.by_connection: dict[Connection, Peer] = {}
         self._by_uid: dict[int, int] = {}
         self._posted: set[Connection] = set()
-        self.callers = Callers()
+        self.query_sockets = QuerySockets()
         """Those that were handed over."""
         self._queries = 0
         self._collecting: dict[int, set[Connection]] = {}
@@ -139,7 +139,7 @@ class Connections:
         process = connection.process
         process.queries -= 1
         if not process.is_lost:
-            self._processes.leave(process, event_loop.now())
+            self._liveness.leave(process, event_loop.now())
 
     def _forget(self, peer: Peer) -> None:
         connection = peer.connection
@@ -163,7 +163,7 @@ class Connections:
             connection.forget()
             producer.connections.remove(connection)
             self._engine.registry.forget_producer(producer)
-        self._processes.leave(process, event_loop.now())
+        self._liveness.leave(process, event_loop.now())
 
     def refuse(self, peer: Peer, error: ProtocolError) -> None:
         """Framing is lost: say why and close. What came before is taken."""
@@ -179,7 +179,7 @@ class Connections:
         """At the end of the daemon. Clients see it and hold what is not synced."""
         for peer in self.by_fd.values():
             peer.socket.close()
-        self.callers.close()
+        self.query_sockets.close()
 
     # --- sending --------------------------------------------------------------------------------
 

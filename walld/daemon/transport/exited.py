@@ -26,13 +26,13 @@ from walld import limits
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from walld.daemon.transport.acceptor import Door
+    from walld.daemon.transport.acceptor import Acceptor
     from walld.daemon.transport.connections import Connections, Peer
-    from walld.daemon.transport.fair_queue import Shares
-    from walld.daemon.transport.liveness import Processes
-    from walld.engine.peer import Connection, Process
+    from walld.daemon.transport.fair_queue import FairQueue
+    from walld.daemon.transport.liveness import Liveness
+    from walld.engine.producer import Connection, Process
 
-__all__ = ["Departed"]
+__all__ = ["ExitedPeers"]
 
 _WAIT_SECONDS = 1.5
 """How long a request waits for what the dead of its user have left."""
@@ -40,15 +40,15 @@ _LOOK_SECONDS = 0.002
 """Between two looks meanwhile."""
 
 
-class Departed:
+class ExitedPeers:
     """Sees off processes."""
 
     def __init__(
         self,
         connections: Connections,
-        door: Door,
-        processes: Processes,
-        shares: Shares,
+        acceptor: Acceptor,
+        liveness: Liveness,
+        fair_queue: FairQueue,
         turn: Callable[[Peer, int], int],
         read: Callable[[Peer, int], int],
         unpark: Callable[[Peer], None],
@@ -59,12 +59,12 @@ class Departed:
         unpark: a connection that waits for earlier ones waits no longer. lose: all is read.
         """
         self._connections = connections
-        self._processes = processes
-        self._shares = shares
-        self._callers = connections.callers
+        self._liveness = liveness
+        self._fair_queue = fair_queue
+        self._query_sockets = connections.query_sockets
         self._news = select.epoll()
         """One look for all three: each request begins with it, and mostly there are none."""
-        for watched in (door, processes, self._callers):
+        for watched in (acceptor, liveness, self._query_sockets):
             self._news.register(watched.fileno(), select.EPOLLIN)
         self._turn = turn
         self._read = read
@@ -81,7 +81,9 @@ class Departed:
     def are_none(self) -> bool:
         """Nobody has exited or hung up by now who is not seen off, and nobody is at the door."""
         news = self._news.poll(0, 1)
-        return not (news or self._left or self._processes.have_exited or self._callers.are_gone)
+        return not (
+            news or self._left or self._liveness.have_exited or self._query_sockets.are_gone
+        )
 
     def close(self) -> None:
         """At the end of the daemon."""
@@ -89,7 +91,7 @@ class Departed:
 
     async def see_off(self) -> None:
         """Read on, a share of all of them together; who is read out is lost."""
-        while (exited := self._processes.next_exited()) is not None:
+        while (exited := self._liveness.next_exited()) is not None:
             self._left[exited] = {}
         if not self._left:
             return
@@ -101,7 +103,7 @@ class Departed:
                     continue
                 if await self._is_read_out(process, given):
                     del self._left[process]
-                    self._processes.forget(process)
+                    self._liveness.forget(process)
                     self._lose(process)
 
     async def all_of(
@@ -112,7 +114,7 @@ class Departed:
         is_gone: who asked has hung up, and waits no longer: its own process may be among them.
         False where those of `uid` (None: all) are not read out in time.
         """
-        self._processes.notice()
+        self._liveness.notice()
         await self.see_off()
         waiting = [process for process in self._left if uid in (None, process.uid)]
         if not waiting:
@@ -133,11 +135,11 @@ class Departed:
                 continue  # its end was read in a sweep meanwhile
             self._unpark(peer)
             while connection in here and given.get(connection, 0) <= limits.SOCKET_BYTES_MAX:
-                waits = self._shares.is_paused or self._shares.is_sated(peer)
+                waits = self._fair_queue.is_paused or self._fair_queue.has_spent_share(peer)
                 if waits or self._given > limits.SHARE_BYTES:
                     return False
                 count = self._turn(peer, time.time_ns() // 1_000_000)
-                if not count and self._shares.is_sated(peer):
+                if not count and self._fair_queue.has_spent_share(peer):
                     self._spent.add(process.uid)
                     return False
                 if not count:
@@ -147,7 +149,7 @@ class Departed:
                 await checkpoint()
             if connection in here:  # a fork that lives on holds the socket open
                 self._connections.close(peer)
-        return not self._callers.owe(process)
+        return not self._query_sockets.has_unfinished_work(process)
 
     async def read_out(self, peer: Peer) -> None:
         """At the end of the daemon: all that the kernel holds, and no more than it can.

@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING
 
 from walld import limits
 from walld.daemon import event_loop
-from walld.daemon.transport.process_shares import Parts
+from walld.daemon.transport.process_shares import ProcessShares
 
 if TYPE_CHECKING:
     import select
@@ -33,22 +33,22 @@ if TYPE_CHECKING:
     from walld.daemon.transport.connections import Connections, Peer
     from walld.engine.engine import Engine
 
-__all__ = ["Shares"]
+__all__ = ["FairQueue"]
 
 _STUCK_SECONDS = 1.0
 """A flush that lasts so long waits for a disk that hangs or fails."""
 
 
-class Shares:
+class FairQueue:
     """Who may be read now."""
 
     def __init__(self, engine: Engine, connections: Connections) -> None:
         self._engine = engine
         self._connections = connections
-        self.parts = Parts(engine)
+        self.process_shares = ProcessShares(engine)
         self._given: dict[int, int] = {}
         """Bytes since the last flush began, by descriptor, of those who give much at a time."""
-        self._sated: dict[Peer, select.epoll] = {}
+        self._share_spent: dict[Peer, select.epoll] = {}
         """Whoever has given its share, and where it is watched otherwise."""
         self._owed = False
         """A flush gave no new shares, because too much was not synced."""
@@ -74,19 +74,19 @@ class Shares:
             self._hold()
         elif was_paused:
             self._let_go()
-        self.parts.is_stuck = self._is_stuck
-        self.parts.look(event_loop.now())
+        self.process_shares.is_stuck = self._is_stuck
+        self.process_shares.look(event_loop.now())
 
     def turn_bytes(self, peer: Peer) -> int:
         """How much of it may be read in this turn; 0: nothing, until a flush has begun."""
         connection = peer.connection
-        if connection.is_deaf and not connection.process.has_exited:
-            self._sate(peer)  # until it reads what it is told: `tick` looks again
+        if connection.has_stopped_reading and not connection.process.has_exited:
+            self._spend_share(peer)  # until it reads what it is told: `tick` looks again
             return 0
-        count = self.parts.turn_bytes(connection.process)
+        count = self.process_shares.turn_bytes(connection.process)
         if not count:
-            self._sate(peer)
-            self._engine.commit.hurry_flush()
+            self._spend_share(peer)
+            self._engine.schedule.hurry_flush()
         return count
 
     def waited_since(self, swept_at: float) -> float:
@@ -103,14 +103,14 @@ class Shares:
         engine = self._engine
         descriptor = peer.socket.fileno()
         given = self._given[descriptor] = self._given.get(descriptor, 0) + count
-        if given < limits.SHARE_BYTES or engine.disk_full or engine.commit.oldest is None:
+        if given < limits.SHARE_BYTES or engine.disk_full or engine.schedule.oldest is None:
             return  # the last: nothing of it waits for a flush, so none would let it go on
-        self._sate(peer)
-        engine.commit.hurry_flush()
+        self._spend_share(peer)
+        engine.schedule.hurry_flush()
 
-    def _sate(self, peer: Peer) -> None:
+    def _spend_share(self, peer: Peer) -> None:
         if peer.selector is not None:
-            self._sated[peer] = peer.selector
+            self._share_spent[peer] = peer.selector
             peer.watch(None)
             self._hold()
 
@@ -120,19 +120,19 @@ class Shares:
         Who asked for it is looked at here, too: where no agent speaks no sweep would.
         """
         self._flush_since = event_loop.now()
-        self.parts.look(self._flush_since)
+        self.process_shares.look(self._flush_since)
         self._renew()
 
     def _renew(self) -> None:
-        self._owed = self._engine.sealing.unsynced_bytes >= limits.UNSYNCED_BYTES_MAX // 2
-        self.parts.renew(owed=self._owed)
+        self._owed = self._engine.batches.unsynced_bytes >= limits.UNSYNCED_BYTES_MAX // 2
+        self.process_shares.renew(owed=self._owed)
         if not self._owed:
             self._give()
 
     def _give(self) -> None:
         self._given.clear()
-        sated, self._sated = self._sated, {}
-        for peer, selector in sated.items():
+        spent, self._share_spent = self._share_spent, {}
+        for peer, selector in spent.items():
             if peer.connection in self._connections.by_connection:
                 peer.watch(selector)
         if not self.is_paused:
@@ -144,7 +144,7 @@ class Shares:
         If that was all, no other is due that would let on who has given its share meanwhile.
         """
         self._flush_since = math.inf
-        if self._engine.commit.oldest is None:
+        if self._engine.schedule.oldest is None:
             self._renew()
 
     def synced(self) -> None:
@@ -158,10 +158,10 @@ class Shares:
         What is held is the agent's alone until it is read: a share each second is safe from its
         death then, as far as the queue goes.
         """
-        idle = self._engine.commit.oldest is None
+        idle = self._engine.schedule.oldest is None
         if self._engine.disk_full or self._is_stuck or (idle and not self._owed):
-            self.parts.renew(owed=False)
-            if self._sated:
+            self.process_shares.renew(owed=False)
+            if self._share_spent:
                 self._give()
 
     @property
@@ -180,11 +180,11 @@ class Shares:
     @property
     def has_sated(self) -> bool:
         """Somebody has given all it may until a flush has begun."""
-        return bool(self._sated)
+        return bool(self._share_spent)
 
-    def is_sated(self, peer: Peer) -> bool:
+    def has_spent_share(self, peer: Peer) -> bool:
         """It is not read until a flush has begun."""
-        return peer in self._sated
+        return peer in self._share_spent
 
     @staticmethod
     def is_held(peer: Peer) -> bool:

@@ -24,20 +24,20 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from walld.daemon.transport.connections import Connections, Peer
-    from walld.daemon.transport.fair_queue import Shares
+    from walld.daemon.transport.fair_queue import FairQueue
 
-__all__ = ["SlowFrames"]
+__all__ = ["FrameTimeouts"]
 
 
-class SlowFrames:
+class FrameTimeouts:
     """Looks for them."""
 
     def __init__(
-        self, connections: Connections, shares: Shares, turn: Callable[[Peer, int], int]
+        self, connections: Connections, fair_queue: FairQueue, turn: Callable[[Peer, int], int]
     ) -> None:
         """turn: a turn of a connection, within what it may give."""
         self._connections = connections
-        self._shares = shares
+        self._fair_queue = fair_queue
         self._turn = turn
 
     async def look(self) -> None:
@@ -56,7 +56,7 @@ class SlowFrames:
         now, since = event_loop.now(), peer.frame_since
         if since is None:
             return  # whole meanwhile
-        if self._shares.is_paused or peer.selector is None:
+        if self._fair_queue.is_paused or peer.selector is None:
             peer.frame_since = now  # it is not read: the rest may have come long ago
             return
         if now - since <= limits.FRAME_SECONDS_MAX:

@@ -22,14 +22,14 @@ from msgspec.structs import replace
 
 from walld import limits
 from walld.daemon.transport import credentials
-from walld.engine.peer import Process
+from walld.engine.producer import Process
 
 if TYPE_CHECKING:
     import socket
 
     from walld.wal.records import Owner
 
-__all__ = ["Processes"]
+__all__ = ["Liveness"]
 
 _Key = tuple[int, int, int]
 _NOTICES_MAX = 64
@@ -37,7 +37,7 @@ _UNSEEN_BYTES = 6
 """Of its producer: the name of a process that cannot be seen. JSON holds it as an int."""
 
 
-class Processes:
+class Liveness:
     """Watched processes. Their pidfds stand in a selector of their own."""
 
     def __init__(self, boot: str) -> None:

@@ -35,15 +35,15 @@ from walld.daemon.transport.user_shares import UserShares
 
 if TYPE_CHECKING:
     from walld.engine.engine import Engine
-    from walld.engine.peer import Process
+    from walld.engine.producer import Process
 
-__all__ = ["Parts"]
+__all__ = ["ProcessShares"]
 
 _LEAST_BYTES = 256
 """Of a turn, however dear what it says is: some frames are longer than none."""
 
 
-class Parts:
+class ProcessShares:
     """What processes may give now."""
 
     def __init__(self, engine: Engine) -> None:
@@ -66,7 +66,7 @@ class Parts:
         """A flush waits for a disk that hangs: nobody gains by holding."""
 
     def _come(self) -> int:
-        return self._engine.counters.received_bytes + limits.EVENT_BYTES * self._engine.feed.slow
+        return self._engine.counters.received_bytes + limits.EVENT_BYTES * self._engine.decoder.slow
 
     def look(self, now: float) -> None:
         """Is reading tight? Asked once a slice: what it takes to know that is one subtraction."""
@@ -106,13 +106,13 @@ class Parts:
         else:
             self._part = limits.PARTS_BYTES // max(1, len(much))
             self._spent = {}
-            self.users.renew(self._engine.commit.write_seconds)
+            self.users.renew(self._engine.schedule.write_seconds)
 
     def turn_bytes(self, process: Process) -> int:
         """How much it may give in this turn. 0: nothing, until a flush has begun."""
         if not self.is_tight or self._waits_alone(process):
             return limits.READ_BYTES_MAX
-        if self._engine.commit.oldest is None or self._engine.disk_full or self.is_stuck:
+        if self._engine.schedule.oldest is None or self._engine.disk_full or self.is_stuck:
             return limits.BUSY_READ_BYTES  # no flush comes that would let it go on
         left = self._part - self._spent.get(_account(process), 0)
         if not process.has_exited:
@@ -122,7 +122,7 @@ class Parts:
             left = min(left, self.users.left(process.uid))
         if left <= 0:
             return 0
-        return max(_LEAST_BYTES, min(left // process.dearness, limits.BUSY_READ_BYTES))
+        return max(_LEAST_BYTES, min(left // process.work_per_byte, limits.BUSY_READ_BYTES))
 
     def _waits_alone(self, process: Process) -> bool:
         """Nobody but itself waits, and not too much has come."""
@@ -133,7 +133,7 @@ class Parts:
     def gave(self, process: Process, count: int, events: int) -> None:
         """In its turn it gave so many bytes, and in them events that do not fold."""
         work = count + limits.EVENT_BYTES * events
-        process.dearness = work // count if count else 1
+        process.work_per_byte = work // count if count else 1
         self.users.gave(process.uid, work)
         account = _account(process)
         self._spent[account] = self._spent.get(account, 0) + work

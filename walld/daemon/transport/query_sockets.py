@@ -25,9 +25,9 @@ from walld.daemon import event_loop
 if TYPE_CHECKING:
     import socket
 
-    from walld.engine.peer import Connection, Process
+    from walld.engine.producer import Connection, Process
 
-__all__ = ["Caller", "Callers"]
+__all__ = ["QuerySocket", "QuerySockets"]
 
 _WAIT_SECONDS = 1.0
 """How long anybody waits for what one who hung up has left, from then on: it is done also later,
@@ -36,10 +36,18 @@ _LOOK_SECONDS = 0.002
 """Between two looks meanwhile."""
 
 
-class Caller:
+class QuerySocket:
     """One query connection."""
 
-    __slots__ = ("connection", "goes_on", "gone_at", "is_deaf", "is_done", "socket", "waits_for")
+    __slots__ = (
+        "connection",
+        "goes_on",
+        "gone_at",
+        "is_done",
+        "socket",
+        "takes_no_answers",
+        "waits_for",
+    )
 
     def __init__(self, peer: socket.socket, connection: Connection) -> None:
         self.socket = peer
@@ -48,7 +56,7 @@ class Caller:
         """Since when the other side is known to be closed; what it said may not all be read."""
         self.goes_on = False
         """What is read of it was there when it was looked for: the loop may have had no turn."""
-        self.is_deaf = False
+        self.takes_no_answers = False
         """It hears no answer any more: only what changes something is worth doing."""
         self.waits_for: event_loop.Bell | None = None
         """Its appends are on their way to the disk. Set where it hangs up, too: a disk that hangs
@@ -59,24 +67,24 @@ class Caller:
         it waits for the disk concerns nobody else; nor does another request, which has its answer.
         """
 
-    def owes(self) -> bool:
+    def has_recent_unfinished_work(self) -> bool:
         """It hung up just now, and something it said is left to do."""
         if self.gone_at is None or event_loop.now() > self.gone_at + _WAIT_SECONDS:
             return False
-        return self.has_left_words()
+        return self.has_unfinished_work()
 
-    def has_left_words(self) -> bool:
+    def has_unfinished_work(self) -> bool:
         """It hung up, whenever that was, and something it said is left to do."""
         return not self.is_done or bool(event_loop.unread_bytes(self.socket))
 
 
-class Callers:
+class QuerySockets:
     """All query connections of a daemon."""
 
     def __init__(self) -> None:
         self._selector = select.epoll()
-        self._by_fd: dict[int, Caller] = {}
-        self._gone: dict[Connection, Caller] = {}
+        self._by_fd: dict[int, QuerySocket] = {}
+        self._gone: dict[Connection, QuerySocket] = {}
         """Those who have hung up."""
 
     def fileno(self) -> int:
@@ -88,14 +96,14 @@ class Callers:
         """Some are known to have hung up, and not all they said may be done."""
         return bool(self._gone)
 
-    def add(self, peer: socket.socket, connection: Connection) -> Caller:
+    def add(self, peer: socket.socket, connection: Connection) -> QuerySocket:
         """One that was handed over by the door."""
-        caller = Caller(peer, connection)
+        caller = QuerySocket(peer, connection)
         self._by_fd[peer.fileno()] = caller
         self._selector.register(peer.fileno(), 0)  # a hang-up is always told
         return caller
 
-    def end(self, caller: Caller) -> None:
+    def end(self, caller: QuerySocket) -> None:
         """All it said is done. The caller closes its socket behind this."""
         fd = caller.socket.fileno()
         if self._by_fd.pop(fd, None) is not None:
@@ -117,10 +125,14 @@ class Callers:
         self.look()
         return connection in self._gone
 
-    def owe(self, process: Process) -> bool:
+    def has_unfinished_work(self, process: Process) -> bool:
         """Something is left to do of what that process said before it hung up."""
         self.look()
-        return any(one.owes() for one in self._gone.values() if one.connection.process is process)
+        return any(
+            one.has_recent_unfinished_work()
+            for one in self._gone.values()
+            if one.connection.process is process
+        )
 
     async def settled(self, uid: int | None, asking: Connection | None) -> bool:
         """Wait until what those of `uid` (None: of all) left who have hung up by now is done.
@@ -132,16 +144,16 @@ class Callers:
             self.look()
         # Not those who hang up meanwhile: as one follows the other this would never end.
         waiting = [one for one in self._gone.values() if uid in (None, one.connection.uid)]
-        while asking not in self._gone and any(map(self._owes, waiting)):
+        while asking not in self._gone and any(map(self._has_recent_unfinished_work, waiting)):
             await anyio.sleep(_LOOK_SECONDS)
             self.look()
-        return not any(self._is_gone(one) and one.has_left_words() for one in waiting)
+        return not any(self._is_gone(one) and one.has_unfinished_work() for one in waiting)
 
-    def _is_gone(self, caller: Caller) -> bool:
+    def _is_gone(self, caller: QuerySocket) -> bool:
         return self._gone.get(caller.connection) is caller
 
-    def _owes(self, caller: Caller) -> bool:
-        return self._is_gone(caller) and caller.owes()
+    def _has_recent_unfinished_work(self, caller: QuerySocket) -> bool:
+        return self._is_gone(caller) and caller.has_recent_unfinished_work()
 
     def close(self) -> None:
         """At the end of the daemon."""

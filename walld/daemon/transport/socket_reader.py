@@ -31,21 +31,21 @@ from anyio.lowlevel import checkpoint
 from walld import limits
 from walld.daemon import event_loop
 from walld.daemon.transport.acceptor import ACCEPTS_MAX
-from walld.daemon.transport.exited import Departed
-from walld.daemon.transport.frame_timeouts import SlowFrames
+from walld.daemon.transport.exited import ExitedPeers
+from walld.daemon.transport.frame_timeouts import FrameTimeouts
 from walld.errors import ProtocolError
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from walld.daemon.transport.acceptor import Door, Newcomer
+    from walld.daemon.transport.acceptor import Acceptor, Newcomer
     from walld.daemon.transport.connections import Connections, Peer
-    from walld.daemon.transport.fair_queue import Shares
-    from walld.daemon.transport.liveness import Processes
+    from walld.daemon.transport.fair_queue import FairQueue
+    from walld.daemon.transport.liveness import Liveness
     from walld.engine.engine import Engine
-    from walld.engine.peer import Connection, Process
+    from walld.engine.producer import Connection, Process
 
-__all__ = ["Intake"]
+__all__ = ["SocketReader"]
 
 _TURNS_AT_ONCE = 16
 """Of an earlier connection, before its successor has to wait: 256 KiB, mostly all there is."""
@@ -55,16 +55,16 @@ _LETTING_IN_TIMES = 800
 """So many looks at the door let in more than wait in any backlog."""
 
 
-class Intake:
+class SocketReader:
     """Reads all agents of a daemon."""
 
     def __init__(
         self,
         engine: Engine,
         connections: Connections,
-        door: Door,
-        processes: Processes,
-        shares: Shares,
+        acceptor: Acceptor,
+        liveness: Liveness,
+        fair_queue: FairQueue,
         swept: Callable[[], None],
         lost: Callable[[], None],
     ) -> None:
@@ -74,24 +74,31 @@ class Intake:
         """
         self._engine = engine
         self._connections = connections
-        self.callers = connections.callers
-        self._door = door
-        self._processes = processes
-        self._shares = shares
+        self.query_sockets = connections.query_sockets
+        self._acceptor = acceptor
+        self._liveness = liveness
+        self._fair_queue = fair_queue
         self._swept = swept
         self._lost = lost
         self._epoll = select.epoll()
         """Agents, and the processes that have exited."""
-        self._epoll.register(processes.fileno(), select.EPOLLIN)
+        self._epoll.register(liveness.fileno(), select.EPOLLIN)
         self._kick = anyio.Event()
         self._awaited = dict[event_loop.Bell, None]()
         self._behind: list[tuple[Newcomer, dict[Connection, int]]] = []
         """Who waits for earlier connections of the same producer to be read."""
         self._swept_at = 0.0
-        self._rest_max = min(limits.REST_SECONDS_MAX, engine.commit.bound / _REST_SHARE)
-        self._slow_frames = SlowFrames(connections, shares, self._turn)
-        self.departed = Departed(
-            connections, door, processes, shares, self._turn, self._read, self._unpark, self._lose
+        self._rest_max = min(limits.REST_SECONDS_MAX, engine.schedule.bound / _REST_SHARE)
+        self._frame_timeouts = FrameTimeouts(connections, fair_queue, self._turn)
+        self.exited_peers = ExitedPeers(
+            connections,
+            acceptor,
+            liveness,
+            fair_queue,
+            self._turn,
+            self._read,
+            self._unpark,
+            self._lose,
         )
 
     # --- turns ----------------------------------------------------------------------------------
@@ -105,12 +112,16 @@ class Intake:
             busy = await self.sweep()
             took = event_loop.now() - begun
             # Who waits beside a flood that is held waits for its flush, and for no rest besides.
-            busy = busy or (self._shares.parts.is_awaited and self._shares.has_sated)
-            if self._shares.is_paused or not busy:
+            busy = busy or (
+                self._fair_queue.process_shares.is_awaited and self._fair_queue.has_sated
+            )
+            if self._fair_queue.is_paused or not busy:
                 # Who waits for each flush is late by each rest: it is no longer than the sweep was.
-                least = 0.0 if self._shares.parts.is_awaited else limits.REST_SECONDS_MIN
+                least = (
+                    0.0 if self._fair_queue.process_shares.is_awaited else limits.REST_SECONDS_MIN
+                )
                 rest = min(max(took, least), self._rest_max)
-                if self._shares.is_paused:
+                if self._fair_queue.is_paused:
                     rest = self._rest_max
                 elif self._awaited:  # what they wait for may come at any time
                     rest = limits.SWEEP_SLICE_SECONDS
@@ -143,10 +154,10 @@ class Intake:
 
     async def sweep(self) -> bool:
         """Read every ready connection once. True where one of them gave much."""
-        shares = self._shares
-        shares.look_for_room()
-        self._engine.since = min(self._since(), shares.waited_since(self._swept_at))
-        by_fd, exits = self._connections.by_fd, self._processes.fileno()
+        fair_queue = self._fair_queue
+        fair_queue.look_for_room()
+        self._engine.since = min(self._since(), fair_queue.waited_since(self._swept_at))
+        by_fd, exits = self._connections.by_fd, self._liveness.fileno()
         ready = self._epoll.poll(0, len(by_fd) + 64)
         busy = False
         at_ms = time.time_ns() // 1_000_000
@@ -154,22 +165,22 @@ class Intake:
         for fd, _ in ready:
             peer = by_fd.get(fd)
             if peer is not None:
-                if shares.is_paused:
+                if fair_queue.is_paused:
                     continue
                 if (count := self._turn(peer, at_ms)) >= limits.BUSY_READ_BYTES:
                     busy = True
-                    shares.gave(peer, count)
+                    fair_queue.gave(peer, count)
             elif fd == exits:
-                self._processes.notice()
+                self._liveness.notice()
             if time.perf_counter() > slice_end:
                 self._connections.send_posted()
                 await checkpoint()
-                shares.parts.look(event_loop.now())
+                fair_queue.process_shares.look(event_loop.now())
                 at_ms = time.time_ns() // 1_000_000
                 slice_end = time.perf_counter() + limits.SWEEP_SLICE_SECONDS
         # Before the log is read nobody is lost: what a dead agent sent is still in its socket.
-        if self._door.is_open:
-            await self.departed.see_off()
+        if self._acceptor.is_open:
+            await self.exited_peers.see_off()
         if self._behind:
             self._look_behind()
         self._connections.send_posted()
@@ -187,11 +198,11 @@ class Intake:
         (`rate_limit.py`): an ack takes a dozen turns of the loop, each as long as what is done in
         it.
         """
-        self._door.listen()
+        self._acceptor.listen()
         until = 0.0
         while True:
-            await anyio.wait_readable(self._door.fileno())
-            waits = self._shares.parts.agents_wait()
+            await anyio.wait_readable(self._acceptor.fileno())
+            waits = self._fair_queue.process_shares.agents_wait()
             if not self.let_in(1 if waits else ACCEPTS_MAX):
                 await anyio.sleep(limits.REST_SECONDS_MAX)  # no descriptor to be had
             elif waits and time.perf_counter() >= until:
@@ -207,12 +218,12 @@ class Intake:
         swept, at_ms = self._engine.since, time.time_ns() // 1_000_000
         # As in a sweep; a sweep that has yielded goes on with its own mark.
         self._engine.since = self._since()
-        for fd in self._door.ready(most):
+        for fd in self._acceptor.ready(most):
             peer = self._connections.by_fd.get(fd)
             if peer is not None:
                 self._read(peer, at_ms)
             else:
-                fine = self._door.accept(fd, most)
+                fine = self._acceptor.accept(fd, most)
         self._engine.since = swept
         self._connections.send_posted()
         self._swept()
@@ -225,7 +236,7 @@ class Intake:
 
     def begin_parked(self) -> None:
         """Agents that have waited at the door."""
-        for newcomer in self._door.open():
+        for newcomer in self._acceptor.open():
             self._let(self._begin, newcomer)
         self._swept()
 
@@ -262,12 +273,14 @@ class Intake:
             if connection in parked:
                 continue  # it waits itself, for one that is older still
             left = self._connections.by_connection.get(connection)
-            waits = self._shares.is_paused or (left is not None and self._shares.is_held(left))
+            waits = self._fair_queue.is_paused or (
+                left is not None and self._fair_queue.is_held(left)
+            )
             count = 0 if left is None or waits else self._turn(left, at_ms)
             if left is not None and count >= limits.BUSY_READ_BYTES:
-                self._shares.gave(left, count)
+                self._fair_queue.gave(left, count)
             elif left is not None and connection in self._connections.by_connection:
-                waits = waits or self._shares.is_held(left)
+                waits = waits or self._fair_queue.is_held(left)
             older[connection] = given + count
             done = left is None or (not count and not waits)
             if done or older[connection] > limits.SOCKET_BYTES_MAX:
@@ -298,24 +311,24 @@ class Intake:
         connection.producer = registry.producer(connection.uid, hello.producer)
         connection.producer.connections.append(connection)
         if hello.log == self._engine.log_uuid:
-            self._engine.attested.attest(hello.synced_no, self._engine.sealing.reached_no)
+            self._engine.lost_acked.attest(hello.synced_no, self._engine.batches.reached_no)
         if rest:
-            self._engine.feed.take(connection, rest, at_ms)
+            self._engine.decoder.take(connection, rest, at_ms)
             self._took()
 
     # --- reading --------------------------------------------------------------------------------
 
     def _turn(self, peer: Peer, at_ms: int) -> int:
         """One turn of one connection, no more than it may give now. Returns the bytes it gave."""
-        parts, connection = self._shares.parts, peer.connection
+        parts, connection = self._fair_queue.process_shares, peer.connection
         if not parts.is_tight and not connection.outbox_bytes:
             return self._read(peer, at_ms)
-        most = self._shares.turn_bytes(peer)
+        most = self._fair_queue.turn_bytes(peer)
         if not most:
             return 0
-        slow = self._engine.feed.slow
+        slow = self._engine.decoder.slow
         count = self._read(peer, at_ms, most)
-        parts.gave(connection.process, count, self._engine.feed.slow - slow)
+        parts.gave(connection.process, count, self._engine.decoder.slow - slow)
         return count
 
     def _read(self, peer: Peer, at_ms: int, most: int = limits.READ_BYTES_MAX) -> int:
@@ -336,9 +349,9 @@ class Intake:
         before = len(connection.tail)
         try:
             if connection.producer is not None:
-                self._engine.feed.take(connection, data, at_ms)
+                self._engine.decoder.take(connection, data, at_ms)
                 self._took()
-            elif (newcomer := self._door.first(peer, data)) is not None:
+            elif (newcomer := self._acceptor.first(peer, data)) is not None:
                 self._begin(newcomer, at_ms)
             if max(before, len(connection.tail)) > limits.BEGUN_BYTES_FREE:
                 self._connections.collects(connection, len(connection.tail))
@@ -366,15 +379,17 @@ class Intake:
         holds of the dead is read before "nothing" is said. False where they left more than could
         be read in time. Who asks waits no longer than he is there.
         """
-        if self.departed.are_none() or self.callers.has_hung_up(asking):
+        if self.exited_peers.are_none() or self.query_sockets.has_hung_up(asking):
             return True
         for _ in range(_LETTING_IN_TIMES):
-            if not self._door.ready(1) or not self.let_in():
+            if not self._acceptor.ready(1) or not self.let_in():
                 break
             await checkpoint()
-        if not await self.departed.all_of(uid, self.kick, lambda: self.callers.has_hung_up(asking)):
+        if not await self.exited_peers.all_of(
+            uid, self.kick, lambda: self.query_sockets.has_hung_up(asking)
+        ):
             return False
-        await self.callers.settled(uid, asking)
+        await self.query_sockets.settled(uid, asking)
         return True
 
     def _lose(self, process: Process) -> None:
@@ -383,34 +398,34 @@ class Intake:
 
     async def tick(self) -> None:
         """Once a second: frames that never get whole, graces that ran out, idle processes."""
-        self._shares.tick()
-        if self._door.is_open:
-            await self.departed.see_off()  # also where all that is left of one wakes nobody
-            self.callers.look()
+        self._fair_queue.tick()
+        if self._acceptor.is_open:
+            await self.exited_peers.see_off()  # also where all that is left of one wakes nobody
+            self.query_sockets.look()
         if self._behind:  # that a connection has run dry wakes nobody
             self._look_behind()
-        await self._slow_frames.look()
+        await self._frame_timeouts.look()
         now = event_loop.now()
-        for process in self._processes.overdue(now):
+        for process in self._liveness.overdue(now):
             self._lose(process)
-        self._processes.drop_idle(now)
+        self._liveness.drop_idle(now)
         await checkpoint()
 
     # --- the end --------------------------------------------------------------------------------
 
     async def read_to_end(self) -> None:
         """At shutdown: everything the kernel holds for us, also in connections not accepted yet."""
-        await self._door.shut()
+        await self._acceptor.shut()
         self.let_in()
         while await self.sweep():
             pass
         for peer in sorted(self._connections.by_fd.values(), key=lambda one: one.connection.name):
-            await self.departed.read_out(peer)
+            await self.exited_peers.read_out(peer)
 
     def close(self) -> None:
         """Close what is left. Clients see the end and hold what is not synced."""
         self._connections.close_sockets()
-        self._processes.close()
-        self._door.close()
-        self.departed.close()
+        self._liveness.close()
+        self._acceptor.close()
+        self.exited_peers.close()
         self._epoll.close()

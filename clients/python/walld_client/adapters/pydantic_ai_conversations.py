@@ -70,7 +70,7 @@ class WalldConversationStore(ConversationStore):
     """
 
     def __init__(self, client: Client | aio.Client, *, prefix: str = "") -> None:
-        if not hasattr(client, "_outbox"):
+        if not hasattr(client, "_append_queue"):
             raise ValueError(
                 "walld is switched off (WALLD_ENABLED), so there is nowhere to keep conversations"
             )
@@ -237,7 +237,7 @@ class WalldConversationStore(ConversationStore):
     def _session(self, conversation_id: str) -> SessionSteps:
         # Not through `redact`: a message that was changed would be taken for a rewritten history.
         session_id = self.session_id(conversation_id)
-        return SessionSteps(session_id, None, lambda _: [], self._client._outbox)
+        return SessionSteps(session_id, None, lambda _: [], self._client._append_queue)
 
     def _remember(self, record: Any) -> None:
         for entry_id in (record.head_id, *record.branches):

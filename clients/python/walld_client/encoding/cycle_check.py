@@ -13,12 +13,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import TypeVar
 
-__all__ = ["Looped", "Trail", "taken_apart"]
+__all__ = ["CycleFound", "Trail", "taken_apart"]
 
 _T = TypeVar("_T")
 
 
-class Looped(Exception):
+class CycleFound(Exception):
     """A part stands within itself."""
 
 
@@ -38,7 +38,7 @@ class Trail:
             self._met[id(value)] = value
             return True
         if not self._once:
-            raise Looped
+            raise CycleFound
         return isinstance(value, (tuple, frozenset))
 
     def leaves(self, value: object) -> None:
@@ -51,5 +51,5 @@ def taken_apart(take: Callable[[Trail], _T]) -> _T:
     """What `take` makes of a value, whether that has a loop or not."""
     try:
         return take(Trail(once=False))
-    except Looped:
+    except CycleFound:
         return take(Trail(once=True))

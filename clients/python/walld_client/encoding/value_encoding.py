@@ -13,7 +13,7 @@ from datetime import datetime
 from typing import Any
 
 import msgspec
-from walld_client.encoding.cycle_check import Looped, Trail, taken_apart
+from walld_client.encoding.cycle_check import CycleFound, Trail, taken_apart
 from walld_client.limits import INFO_BYTES_MAX
 from walld_client.wire.exact import KINDS, exact
 
@@ -173,7 +173,7 @@ def _apart(value: object, depth: int, trail: Trail) -> object:
         if isinstance(value, Mapping):
             return {str(_plain(k)): _apart(v, depth + 1, trail) for k, v in value.items()}
         return [_apart(item, depth + 1, trail) for item in value]
-    except Looped:
+    except CycleFound:
         raise
     except Exception:
         return kind_of(value)

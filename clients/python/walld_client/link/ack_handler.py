@@ -20,7 +20,7 @@ from walld_client.link.stream import Stream
 from walld_client.wire import framing
 from walld_client.wire.messages import Ack, Drained, Error, Refused, ToAgent, Welcome
 
-__all__ = ["DRAIN_LEVELS", "Drain", "Hearing"]
+__all__ = ["DRAIN_LEVELS", "AckHandler", "Drain"]
 
 DRAIN_LEVELS = ("written", "synced", "replicated")
 """From the least to the most; a daemon that does not replicate refuses the last."""
@@ -42,7 +42,7 @@ class Drain(NamedTuple):
     done: Callable[[bool], None]
 
 
-class Hearing:
+class AckHandler:
     """State that only the daemon's words change.
 
     log, synced_no: what the next Hello attests. welcomed: the daemon at the other end answered

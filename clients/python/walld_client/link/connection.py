@@ -6,11 +6,11 @@ says (`ack_handler.py`), when to try again (`reconnect.py`).
 
 States, all changed under the lock (`lock.py`; the caller of any method here holds it):
 
-    no socket          nobody is connected; the keeper tries again when `dialing` says so
+    no socket          nobody is connected; the I/O thread tries again when `reconnect` says so
     flowing            connected, and the kernel has all there is: a token goes straight to send()
     stalled            connected, the kernel is full or a resend is under way: events wait in the
-                       ring, the keeper sends them in slices, so that no agent thread ever does
-    broken             the connection ended; the keeper has not closed the socket yet
+                       ring, the I/O thread sends them in slices, so that no agent thread ever does
+    broken             the connection ended; the I/O thread has not closed the socket yet
 
 Invariant: `flowing` implies that nothing waits, so a token can never overtake an older event.
 
@@ -26,10 +26,10 @@ from hashlib import sha256
 
 from walld_client.limits import READ_BYTES_MAX, VERSION_BACKOFF_SECONDS
 from walld_client.link import poll, process
-from walld_client.link.ack_handler import Hearing
+from walld_client.link.ack_handler import AckHandler
 from walld_client.link.backlog import Backlog
 from walld_client.link.lock import Lock
-from walld_client.link.reconnect import Dialing
+from walld_client.link.reconnect import Reconnect
 from walld_client.link.registry import Registry
 from walld_client.link.stream import Stream
 from walld_client.version import CLIENT_NAME
@@ -40,7 +40,7 @@ __all__ = ["NOSIGNAL", "Connection"]
 NOSIGNAL = getattr(socket, "MSG_NOSIGNAL", 0)
 """A program may have given SIGPIPE its default action back; a dead daemon must not kill it."""
 _SLICE_BYTES = 64 * 1024
-"""The keeper sends so much before it lets an agent thread have the lock."""
+"""The I/O thread sends so much before it lets an agent thread have the lock."""
 _LAST_READS_MAX = 64
 
 
@@ -54,10 +54,10 @@ class Connection(Lock):
         "_name",
         "_socket",
         "_stalled",
+        "acks",
         "backlog",
-        "dialing",
         "flowing",
-        "hearing",
+        "reconnect",
         "registry",
         "remember",
         "send",
@@ -75,8 +75,8 @@ class Connection(Lock):
         self._flushers: list[Callable[[], None]] = []
         self.registry = Registry()
         self.backlog = Backlog(self.registry.by_number, backlog_bytes_max, self.registry.tidy)
-        self.hearing = Hearing(self.registry)
-        self.dialing = Dialing(self._locate, backlog_bytes_max)
+        self.acks = AckHandler(self.registry)
+        self.reconnect = Reconnect(self._locate, backlog_bytes_max)
         self.flowing = False
         self.send: Callable[[bytes | memoryview, int], int] = _no_socket
         self.remember = self.backlog.sent.append
@@ -118,7 +118,7 @@ class Connection(Lock):
         """What to poll: a hang-up; room, while something waits; words, while one is awaited."""
         assert self._socket is not None, "only a socket can be watched"
         mask = poll.OUT if self._stalled else 0
-        if self.hearing.drains:
+        if self.acks.drains:
             mask |= poll.IN
         return self._socket.fileno(), mask
 
@@ -126,10 +126,10 @@ class Connection(Lock):
 
     def connect(self) -> None:
         """Try, and say hello and all that is held, as far as the kernel takes it at once."""
-        connection = self.dialing.dial()
+        connection = self.reconnect.dial()
         if isinstance(connection, OSError):
             if not self.backlog.is_clear():
-                self.dialing.tell(
+                self.reconnect.tell(
                     f"it cannot be reached: {connection.strerror or connection} "
                     f"(errno {connection.errno})"
                 )
@@ -137,18 +137,18 @@ class Connection(Lock):
         self._socket = connection
         self.send = connection.send
         self._stalled = False
-        self.hearing.start()
+        self.acks.start()
         self.backlog.greeting.extend(self._greeting())
         self.pump(_SLICE_BYTES)
 
     def _greeting(self) -> list[bytes]:
-        hearing = self.hearing
+        acks = self.acks
         hello = messages.Hello(
             framing.PROTOCOL_VERSION,
             "agent",
             self.producer,
-            hearing.log,
-            hearing.synced_no,
+            acks.log,
+            acks.synced_no,
             CLIENT_NAME,
         )
         resumes = [
@@ -161,7 +161,7 @@ class Connection(Lock):
     # --- sending ---
 
     def pump(self, bytes_max: int = 1 << 40) -> None:
-        """Hand the kernel what waits, unless the keeper is at it."""
+        """Hand the kernel what waits, unless the I/O thread is at it."""
         if self._socket is None or self._broken or self._stalled:
             return
         try:
@@ -178,7 +178,7 @@ class Connection(Lock):
                 self._stall()
 
     def pump_slice(self) -> bool:
-        """For the keeper: some of what waits. True where there is more, and room for it."""
+        """For the I/O thread: some of what waits. True where there is more, and room for it."""
         if not self._stalled or not self.connected:
             return False
         self._stalled = False
@@ -197,7 +197,7 @@ class Connection(Lock):
         self._stalled = True
         return True
 
-    def stumbled(self, stream: Stream, error: OSError) -> None:
+    def send_failed(self, stream: Stream, error: OSError) -> None:
         """send() took nothing of the token just remembered."""
         self.took_part(stream, 0)
         if not isinstance(error, BlockingIOError):
@@ -212,7 +212,7 @@ class Connection(Lock):
     def hold_drain(self, drain_id: int) -> None:
         """Ask the daemon, behind all that waits now, to say when that is at its level."""
         self.flowing = False
-        level = self.hearing.drains[drain_id].level
+        level = self.acks.drains[drain_id].level
         self.backlog.hold_control(framing.encode(messages.Drain(drain_id, level)))
 
     def tell_flushed(self, done: Callable[[], None]) -> bool:
@@ -229,7 +229,7 @@ class Connection(Lock):
 
     def _stall(self) -> None:
         self._stalled = True
-        process.keeper().wake()
+        process.io_thread().wake()
 
     def _send_view(self, view: memoryview) -> int:
         return self.send(view, NOSIGNAL)
@@ -249,9 +249,9 @@ class Connection(Lock):
         if not received:
             self.lose(ConnectionResetError("walld closed the connection"))
             return
-        self.hearing.feed(received)
-        if self.hearing.fatal:
-            self.lose(ConnectionAbortedError(self.hearing.fatal))
+        self.acks.feed(received)
+        if self.acks.fatal:
+            self.lose(ConnectionAbortedError(self.acks.fatal))
 
     def notice(self, events: int) -> None:
         """What a poll of `watched` showed."""
@@ -277,9 +277,9 @@ class Connection(Lock):
         self.backlog.rewind()
         self.remember = self.backlog.sent.append
         self.backlog.drop_drains()
-        for drain_id in self.hearing.drains:
+        for drain_id in self.acks.drains:
             self.hold_drain(drain_id)
-        process.keeper().wake()
+        process.io_thread().wake()
 
     def interrupted(self) -> None:
         """An exception leaves a change half done: no token takes the short way before `mend`."""
@@ -296,7 +296,7 @@ class Connection(Lock):
         self._take_back()
 
     def hang_up(self) -> None:
-        """Read the daemon's last words and close. For the keeper's thread alone."""
+        """Read the daemon's last words and close. For the I/O thread's thread alone."""
         connection = self._socket
         if connection is not None:
             for _ in range(_LAST_READS_MAX):
@@ -306,14 +306,14 @@ class Connection(Lock):
                     break
                 if not received:
                     break
-                self.hearing.feed(received)
+                self.acks.feed(received)
             connection.close()
         self._socket = None
         self._broken = False
-        code = self.hearing.fatal
-        if self.hearing.welcomed and not code:
-            self.dialing.welcomed()
-        self.dialing.back_off(VERSION_BACKOFF_SECONDS if code == "version" else 0.0)
+        code = self.acks.fatal
+        if self.acks.welcomed and not code:
+            self.reconnect.welcomed()
+        self.reconnect.back_off(VERSION_BACKOFF_SECONDS if code == "version" else 0.0)
 
     def leave_to_parent(self) -> None:
         """In the child of a fork: close our copy of the socket, and begin anew with nothing."""

@@ -27,7 +27,7 @@ from typing import Protocol
 
 from walld_client.link import poll
 
-__all__ = ["Keeper", "Kept"]
+__all__ = ["Attended", "IOThread"]
 
 _log = logging.getLogger("walld")
 _UNWOKEN_SECONDS = 0.25
@@ -36,7 +36,7 @@ _PIPE_BYTES = 1 << 20
 """More than a pipe holds."""
 
 
-class Kept(Protocol):
+class Attended(Protocol):
     """What the thread looks after."""
 
     def wants(self) -> tuple[int, int, float | None]:
@@ -46,18 +46,18 @@ class Kept(Protocol):
         """Do what is due. False: it needs no keeping any more."""
 
 
-class Keeper:
+class IOThread:
     """Runs `attend` of each kept thing when its socket or its time says so."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._kept: list[Kept] = []
+        self._kept: list[Attended] = []
         self._thread: threading.Thread | None = None
         self._pipe: tuple[int, int] | None = None
         self.lacks_thread = False
         """The kernel refused one. People were told; whoever calls `keep` next tries again."""
 
-    def keep(self, thing: Kept) -> None:
+    def keep(self, thing: Attended) -> None:
         """Look after `thing` until its `attend` says that there is no need. Never raises."""
         with self._lock:
             if thing in self._kept and self._thread is not None:
@@ -138,7 +138,7 @@ class Keeper:
             self._pipe = reader, writer
         return self._pipe[0]
 
-    def _sleep(self, kept: list[Kept]) -> list[tuple[Kept, int]]:
+    def _sleep(self, kept: list[Attended]) -> list[tuple[Attended, int]]:
         """Wait, then what each kept thing's socket showed (0: nothing)."""
         reader = self._reader()
         watched = {reader: poll.IN} if reader >= 0 else {}
@@ -158,7 +158,7 @@ class Keeper:
                 os.read(reader, _PIPE_BYTES)  # once: eventlet's waits where nothing is left
         return [(thing, ready.get(fd, 0)) for thing, fd in zip(kept, fds, strict=True)]
 
-    def _attended(self, thing: Kept, events: int) -> bool:
+    def _attended(self, thing: Attended, events: int) -> bool:
         try:
             return thing.attend(events)
         except Exception:

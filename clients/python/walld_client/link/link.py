@@ -1,12 +1,12 @@
 """The link of a process to its daemon: takes streams and events, connected or not.
 
 Owns: what is done under the lock for an application: streams begun, events put in order, chores,
-waiting for the daemon's word; and for the keeper: what is due when. Refuses: what an event means
-(`reply.py`), the socket and its states (`connection.py`), the lock (`lock.py`), threads
+waiting for the daemon's word; and for the I/O thread: what is due when. Refuses: what an event
+means (`reply.py`), the socket and its states (`connection.py`), the lock (`lock.py`), threads
 (`io_thread.py`).
 
 A link is kept up for as long as there is something to deliver. An agent thread that gives it an
-event sends at most that one; a backlog is the keeper's.
+event sends at most that one; a backlog is the I/O thread's.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ class Link(Connection):
         """Open a stream: its Start (with ID for stream and seq) is on its way when this returns."""
         process.check_fork()
         body = event_frames.body_of(start)
-        process.keeper().keep(self)
+        process.io_thread().keep(self)
         with self.mutex, self:
             number = process.next_stream_number()
             start = _numbered(start, number)
@@ -79,9 +79,9 @@ class Link(Connection):
             self.registry.add(stream)
             self.put(stream, event_frames.place(body, number, 0))
             if not self.has_socket:
-                if self.dialing.is_due():
+                if self.reconnect.is_due():
                     self.connect()
-                process.keeper().wake()  # it has a socket to watch now, or a time to try again
+                process.io_thread().wake()  # it has a socket to watch now, or a time to try again
             self.push()
         return stream
 
@@ -97,7 +97,7 @@ class Link(Connection):
         self.backlog.hold(stream, frame)
 
     def push(self) -> None:
-        """Hand over what was put, unless the keeper is at it. The caller holds the lock."""
+        """Hand over what was put, unless the I/O thread is at it. The caller holds the lock."""
         self.pump()
         self._until_chores -= 1
         full = self.backlog.frames_bytes > self.backlog.bytes_max
@@ -117,7 +117,7 @@ class Link(Connection):
             self.remember(frame)
             taken = self.send(frame, NOSIGNAL)
         except OSError as error:
-            self.stumbled(stream, error)
+            self.send_failed(stream, error)
             return
         if taken != len(frame):
             self.took_part(stream, taken)
@@ -145,7 +145,7 @@ class Link(Connection):
             streams = [one for one in streams if not one.gone and one.due > one.synced]
             due = [(stream.number, stream.due) for stream in streams]
             if due and self._hurry():
-                process.keeper().wake()
+                process.io_thread().wake()
         return due
 
     def released(self, session_id: str) -> Callable[[], list[messages.Seen]]:
@@ -198,17 +198,17 @@ class Link(Connection):
     def do_chores(self, stream: Stream | None = None) -> None:
         """What must be done now and then, in bounded steps. The caller holds the lock."""
         self._until_chores = CHORES_EVERY_OTHERS
-        if process.keeper().lacks_thread:
-            process.keeper().keep(self)
+        if process.io_thread().lacks_thread:
+            process.io_thread().keep(self)
         if stream is not None:
             stream.chores_seq = stream.next_seq + CHORES_EVERY_TOKENS
         if self.connected:
             self.hear()
         self.backlog.trim(TRIM_FRAMES_MAX)
         if self.backlog.make_room():
-            self.dialing.tell("the memory for events is full, the oldest are dropped")
-        elif self.hearing.welcomed and self.flowing and self.backlog.is_light():
-            self.dialing.welcomed()
+            self.reconnect.tell("the memory for events is full, the oldest are dropped")
+        elif self.acks.welcomed and self.flowing and self.backlog.is_light():
+            self.reconnect.welcomed()
         self.bury_left()
 
     def bury_left(self) -> None:
@@ -238,27 +238,27 @@ class Link(Connection):
     def drain(self, level: str, done: Callable[[bool], None]) -> int:
         """Ask to be told when all that was sent so far is at `level`. Returns the drain's id."""
         process.check_fork()
-        process.keeper().keep(self)
+        process.io_thread().keep(self)
         with self.mutex, self:
             drain_id = self._next_drain
             self._next_drain += 1
-            self.hearing.drains[drain_id] = Drain(level, done)
+            self.acks.drains[drain_id] = Drain(level, done)
             self.hold_drain(drain_id)
             self._hurry()
             self.push()
-        process.keeper().wake()  # it listens for words from the daemon now
+        process.io_thread().wake()  # it listens for words from the daemon now
         return drain_id
 
     def forget_drain(self, drain_id: int) -> None:
         """Nobody waits for it any more."""
         with self.mutex, self:
-            self.hearing.drains.pop(drain_id, None)
+            self.acks.drains.pop(drain_id, None)
 
     def flush(self, done: Callable[[], None]) -> bool:
         """True if the kernel has everything; else False, and `done` is called when it has.
 
         Who flushes is about to leave, maybe sooner than the next attempt would be due: one is
-        made here, so `dialing.connections` says whether anybody has ever been there.
+        made here, so `reconnect.connections` says whether anybody has ever been there.
         """
         process.check_fork()
         with self.mutex, self:
@@ -266,7 +266,7 @@ class Link(Connection):
                 return True
             if self._hurry() and not self.has_socket and not self._closing:
                 self.connect()
-        process.keeper().wake()
+        process.io_thread().wake()
         return False
 
     def ask_whether_begun(self, done: Callable[[bool], None]) -> int | None:
@@ -284,7 +284,7 @@ class Link(Connection):
         """Somebody waits for what is held: the next attempt is due. False: one is there."""
         if self.connected:
             return False
-        self.dialing.hurry()
+        self.reconnect.hurry()
         return True
 
     def shut(self, done: Callable[[], None]) -> None:
@@ -295,16 +295,16 @@ class Link(Connection):
             self.flowing = False
             for stream in self.registry.by_number.values():
                 stream.give_up()
-            for drain in self.hearing.drains.values():
+            for drain in self.acks.drains.values():
                 drain.done(False)
-            self.hearing.drains.clear()
+            self.acks.drains.clear()
             if self.has_socket:
                 self._closers.append(done)
                 done = _nothing
         done()
-        process.keeper().wake()
+        process.io_thread().wake()
 
-    # --- the keeper's side ---
+    # --- the I/O thread's side ---
 
     def wants(self) -> tuple[int, int, float | None]:
         """What to watch, and the time to attend to it at the latest (`io_thread.py`)."""
@@ -312,7 +312,7 @@ class Link(Connection):
             if self.is_broken or self.left or self._closing:
                 return -1, 0, 0.0
             if not self.has_socket:
-                return -1, 0, self.dialing.retry_at if self._is_needed() else None
+                return -1, 0, self.reconnect.retry_at if self._is_needed() else None
             return *self.watched(), None
 
     def attend(self, events: int) -> bool:
@@ -327,7 +327,7 @@ class Link(Connection):
                     done()
                 return False
             self.bury_left()
-            if not self.has_socket and self._is_needed() and self.dialing.is_due():
+            if not self.has_socket and self._is_needed() and self.reconnect.is_due():
                 self.connect()
         while self._send_slice():
             time.sleep(0)  # an agent thread that waits for the lock goes first

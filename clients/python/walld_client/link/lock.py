@@ -83,7 +83,7 @@ class Lock:
             self.interrupted()
         self.held = False
         if self.deferred:
-            self.play()
+            self.run_deferred()
 
     def interrupted(self) -> None:
         """An exception leaves the middle of a change. The caller has the mutex."""
@@ -95,7 +95,7 @@ class Lock:
         """
         raise NotImplementedError
 
-    def play(self) -> None:
+    def run_deferred(self) -> None:
         """Say what interrupted this thread's call. The caller has the mutex."""
         while self.deferred and not self.held:
             said = self.deferred.popleft()

@@ -1,7 +1,7 @@
 """Per-process state, made anew in the child of a fork.
 
-Owns: the producer id, the numbers of streams, the keeper (the one thread), the fork hook, and the
-check that stands in for it.
+Owns: the producer id, the numbers of streams, the I/O thread (the one there is), the fork hook,
+and the check that stands in for it.
 Refuses: knowing what a link or a query is; they register here and offer `forked()`.
 
 Why a child starts anew: it shares the parent's socket. Left open, the parent's SIGKILL would give
@@ -25,13 +25,13 @@ from itertools import count
 from typing import Protocol
 
 from walld_client.link.fork_flag import is_owner, own
-from walld_client.link.io_thread import Keeper
+from walld_client.link.io_thread import IOThread
 
 __all__ = [
     "Forked",
     "Mutex",
     "check_fork",
-    "keeper",
+    "io_thread",
     "leave_to_parent",
     "next_stream_number",
     "producer",
@@ -51,7 +51,7 @@ _getpid = os.getpid
 _pid = _getpid()
 _producer = b""
 _numbers = count(1)
-_keeper = Keeper()
+_io_thread = IOThread()
 _settling = threading.RLock()
 _registered: weakref.WeakSet[Forked] = weakref.WeakSet()
 
@@ -69,9 +69,9 @@ def next_stream_number() -> int:
     return next(_numbers)
 
 
-def keeper() -> Keeper:
+def io_thread() -> IOThread:
     """The process's one thread, started when a link first needs it."""
-    return _keeper
+    return _io_thread
 
 
 def register(thing: Forked) -> None:
@@ -121,10 +121,10 @@ def _after_fork() -> None:
     """Each is told, whatever befalls another. What failed is raised at the end, and Python prints
     it: a handler of the log may wait for a lock of a thread that is not here.
     """
-    global _pid, _producer, _numbers, _keeper
+    global _pid, _producer, _numbers, _io_thread
     _producer = b""
     _numbers = count(1)
-    parents, _keeper = _keeper, Keeper()
+    parents, _io_thread = _io_thread, IOThread()
     errors: list[BaseException] = []
     for thing in [parents, *_registered]:
         try:

@@ -17,14 +17,14 @@ from collections.abc import Callable
 from walld_client.limits import BACKOFF_SECONDS_MAX, BACKOFF_SECONDS_MIN
 from walld_client.link.socket_path import check_server
 
-__all__ = ["Dialing"]
+__all__ = ["Reconnect"]
 
 _log = logging.getLogger("walld")
 _chance = random.SystemRandom()
 """Not the module's own: a program that has seeded that draws the same with walld as without."""
 
 
-class Dialing:
+class Reconnect:
     """Attempts to connect.
 
     path: of the latest attempt. connections: attempts that succeeded. retry_at: monotonic time

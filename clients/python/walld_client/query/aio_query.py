@@ -21,7 +21,7 @@ from walld_client.link import process
 from walld_client.link.socket_path import check_server
 from walld_client.query.query import AGAIN_SECONDS_MIN, unreachable
 from walld_client.query.requests import Conversation, NotYet, Stale
-from walld_client.query.sync_tokens import Receipts
+from walld_client.query.sync_tokens import SyncTokens
 
 __all__ = ["AsyncQuery"]
 
@@ -32,13 +32,13 @@ class AsyncQuery:
     """The query connection of an asyncio client, made when it is first needed and kept."""
 
     def __init__(
-        self, locate: Callable[[], str], timeout: float, receipts: Receipts | None = None
+        self, locate: Callable[[], str], timeout: float, receipts: SyncTokens | None = None
     ) -> None:
         self._locate = locate
         self._timeout = timeout
         self._loop: asyncio.AbstractEventLoop | None = None
         self._socket: socket.socket | None = None
-        self._receipts = receipts or Receipts()
+        self._receipts = receipts or SyncTokens()
         self._conversation = Conversation(self._receipts)
         self._was_there = False
         self._deadline = 0.0

@@ -25,7 +25,7 @@ from walld_client.link import process
 from walld_client.link.connection import NOSIGNAL
 from walld_client.link.socket_path import check_server
 from walld_client.query.requests import Conversation, Late, NotYet, Stale
-from walld_client.query.sync_tokens import Receipts
+from walld_client.query.sync_tokens import SyncTokens
 
 __all__ = ["AGAIN_SECONDS_MIN", "Query", "unreachable"]
 
@@ -52,13 +52,13 @@ class Query:
     )
 
     def __init__(
-        self, locate: Callable[[], str], timeout: float, receipts: Receipts | None = None
+        self, locate: Callable[[], str], timeout: float, receipts: SyncTokens | None = None
     ) -> None:
         self.locate = locate
         self._timeout = timeout
         self._lock = threading.Lock()
         self._socket: socket.socket | None = None
-        self._receipts = receipts or Receipts()
+        self._receipts = receipts or SyncTokens()
         self._conversation = Conversation(self._receipts)
         self._patience = timeout
         """Of the kernel, for one call on the socket."""

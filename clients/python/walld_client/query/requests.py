@@ -12,7 +12,7 @@ from typing import Any, NoReturn, TypeVar
 import msgspec
 from walld_client.errors import Refused, Unavailable, Unsupported
 from walld_client.link import process
-from walld_client.query.sync_tokens import Receipts
+from walld_client.query.sync_tokens import SyncTokens
 from walld_client.version import CLIENT_NAME
 from walld_client.wire import framing
 from walld_client.wire.messages import (
@@ -103,11 +103,11 @@ class Conversation:
         "welcome",
     )
 
-    def __init__(self, receipts: Receipts | None = None) -> None:
+    def __init__(self, receipts: SyncTokens | None = None) -> None:
         self._rest = b""
         self._id = 0
         self._chunks: list[bytes] = []
-        self._receipts = receipts or Receipts()
+        self._receipts = receipts or SyncTokens()
         self._unshown = self._receipts.sessions()
         """Of whose receipts this daemon has not seen that which there was before."""
         self._session_id: str | None = None

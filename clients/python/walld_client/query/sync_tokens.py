@@ -13,7 +13,7 @@ from collections.abc import Callable
 
 from walld_client.link import process
 
-__all__ = ["Receipts"]
+__all__ = ["SyncTokens"]
 
 _SESSIONS_MAX = 4096
 """Of more, those that were appended to longest ago are forgotten."""
@@ -21,7 +21,7 @@ _ONE_DAEMON_BYTES = 8
 """Receipts that begin alike are of one daemon: the greater is the later."""
 
 
-class Receipts:
+class SyncTokens:
     """Of one client, over all its connections. Safe in any thread."""
 
     __slots__ = ("__weakref__", "_by_session", "_lock", "log")

@@ -132,7 +132,7 @@ class ReplyBase:
                             link.remember(frame)
                             taken = link.send(frame, NOSIGNAL)
                         except OSError as error:
-                            link.stumbled(stream, error)
+                            link.send_failed(stream, error)
                             return seq
                         if taken != length + 19:
                             link.took_part(stream, taken)
@@ -145,7 +145,7 @@ class ReplyBase:
                 finally:
                     link.held = False
                     if link.deferred:
-                        link.play()
+                        link.run_deferred()
         return self._text(event_frames.TOKEN, text, info)
 
     def reasoning(self, text: str, **info: Any) -> int:
@@ -227,9 +227,7 @@ class ReplyBase:
 
     def event(self, kind: str, payload: object = None) -> int:
         """The application's own event, kept in order, never part of the text."""
-        encoded, true_bytes = value_encoding.payload_bytes(
-            payload, self._link.hearing.text_bytes_max
-        )
+        encoded, true_bytes = value_encoding.payload_bytes(payload, self._link.acks.text_bytes_max)
         kind = value_encoding.clean(kind, NAME_BYTES_MAX)
         return self._say(messages.Custom(ID, ID, kind, encoded, true_bytes))
 
@@ -308,14 +306,14 @@ class ReplyBase:
             self.cancel(f"cancelled: {exc_type.__name__}")
 
     def __del__(self) -> None:
-        # Runs anywhere, also inside a send: no lock may be taken. The keeper does the rest.
+        # Runs anywhere, also inside a send: no lock may be taken. The I/O thread does the rest.
         try:
             stream = self._stream
             if stream.released or stream.inherited:
                 return
             self._link.left.append(stream)
             if not stream.terminal:
-                process.keeper().wake()
+                process.io_thread().wake()
         except Exception:
             return
 
@@ -351,7 +349,7 @@ class ReplyBase:
         if not isinstance(text, str):
             raise TypeError(f"text must be a str, got {type(text).__name__}")
         encoded = value_encoding.text_bytes(text if self._redact is None else self._redact(text))
-        bytes_max = self._link.hearing.text_bytes_max
+        bytes_max = self._link.acks.text_bytes_max
         if len(encoded) <= bytes_max:
             return [encoded]
         pieces = [value_encoding.cut(encoded, bytes_max)]
@@ -368,7 +366,7 @@ class ReplyBase:
             text = encoded.decode("utf-8", "surrogatepass")
             said = redacted_json(text, self._redact) if is_json else self._redact(text)
             encoded = value_encoding.text_bytes(said)
-        bytes_max = self._link.hearing.text_bytes_max
+        bytes_max = self._link.acks.text_bytes_max
         if len(encoded) <= bytes_max:
             return encoded, 0
         return value_encoding.cut(encoded, bytes_max), len(encoded)

@@ -1,14 +1,14 @@
 """The connection of `append(wait=False)`: written to and never waited for.
 
-Owns: what waits, what is on its way, the connection of both, and when the keeper looks after them.
-Refuses: whose they are and who waits for them (`append_queue.py`), the lock (`lock.py`), the thread
-(`io_thread.py`).
+Owns: what waits, what is on its way, the connection of both, and when the I/O thread looks after
+them. Refuses: whose they are and who waits for them (`append_queue.py`), the lock (`lock.py`), the
+thread (`io_thread.py`).
 
 Once the kernel has an entry this process may die: the daemon does what it finds of a connection
 whose other side is gone; but what it could not do just then, and what stood behind that, is here
 alone until it is sent again. Until it is answered the entry stays here all the same, for the daemon
 may die too; then it is doubtful, and sent again by its id on the next connection. While all is well
-the keeper waits for a hang-up alone, and answers are read by whoever posts next.
+the I/O thread waits for a hang-up alone, and answers are read by whoever posts next.
 
 Invariants
 - Entries of a session are sent in the order they were posted, and what may have to be sent again
@@ -40,11 +40,11 @@ from walld_client.link.lock import Lock, Reentered
 from walld_client.link.socket_path import check_server
 from walld_client.query.query import unreachable
 from walld_client.query.requests import Conversation
-from walld_client.session.append_order import Posted, Waiting, are_refused
+from walld_client.session.append_order import AppendOrder, PostedEntry, are_refused
 from walld_client.wire import framing
 from walld_client.wire.messages import OF_ITS_SESSION, OF_THIS_MOMENT, Answer, Error, ToQuery
 
-__all__ = ["Carrier"]
+__all__ = ["AppendConnection"]
 
 _READ_BYTES = 64 * 1024
 _CHUNK_BYTES = 64 * 1024
@@ -67,8 +67,8 @@ class _OfOneSession(Unavailable):
     """One session stands aside, or is given up: the rest need not wait for another attempt."""
 
 
-class Carrier(Lock):
-    """What one outbox holds."""
+class AppendConnection(Lock):
+    """What one append queue holds."""
 
     def __init__(self, locate: Callable[[], str]) -> None:
         super().__init__()
@@ -78,12 +78,12 @@ class Carrier(Lock):
         """While Welcome is awaited: nobody may send a request before it."""
         self._rest = b""
         self._id = 0
-        self._on_its_way: dict[int, Posted] = {}
+        self._on_its_way: dict[int, PostedEntry] = {}
         """By request id; also what the kernel has not taken of `_unsent`."""
         self._unsent = memoryview(b"")
         self._ends: deque[int] = deque()
         """Of each frame in `_unsent`: how much is left of that when the kernel has it."""
-        self._kept = Waiting()
+        self._kept = AppendOrder()
         self._bytes = 0
         self._failing: dict[str, float] = {}
         """Sessions of which an entry could not be taken, and none was since; from when on."""
@@ -91,7 +91,7 @@ class Carrier(Lock):
         self._hurry_at = 0.0
         """The same where somebody waits."""
         self._watched: tuple[int, int, float | None] = (-1, 0, None)
-        """What the keeper watches and until when, as it was told last."""
+        """What the I/O thread watches and until when, as it was told last."""
         self._is_kept = False
         self._is_left = False
         self.was_there = False
@@ -122,9 +122,9 @@ class Carrier(Lock):
         why.__cause__ = self._failure.__cause__
         return why
 
-    # --- for the outbox -------------------------------------------------------------------------
+    # --- for the append queue -------------------------------------------------------------------
 
-    def post(self, posted: Posted) -> str:
+    def post(self, posted: PostedEntry) -> str:
         """Send it, or keep it for later. Returns why it was not taken, "" where it was."""
         try:
             with self.mutex, self:
@@ -136,7 +136,7 @@ class Carrier(Lock):
             self._look_after()
         return full
 
-    def _post_late(self, posted: Posted) -> None:
+    def _post_late(self, posted: PostedEntry) -> None:
         full = self.post(posted)
         if full:  # its call has returned: there is nobody to raise it to
             _log.warning("an entry posted by a signal handler is lost: %s", full)
@@ -155,7 +155,7 @@ class Carrier(Lock):
     def let_go(self) -> None:
         """Nobody posts any more; what there is goes on. Takes no lock: legal in a finalizer."""
         self._is_left = True
-        process.keeper().wake()
+        process.io_thread().wake()
 
     def close(self) -> int:
         """End the connection. Returns how many entries no daemon will ever see."""
@@ -165,7 +165,7 @@ class Carrier(Lock):
             self._lose()
             self._kept.clear()
             self._bytes = 0
-        process.keeper().wake()
+        process.io_thread().wake()
         return never
 
     def forked(self) -> None:
@@ -177,14 +177,14 @@ class Carrier(Lock):
         self._kept.clear()
 
     def _look_after(self) -> None:
-        """Have the keeper know what to watch, where that is something else than it was."""
+        """Have the I/O thread know what to watch, where that is something else than it was."""
         if not self._is_kept:
             self._is_kept = True
-            process.keeper().keep(self)
+            process.io_thread().keep(self)
         elif self._watching() != self._watched:
-            process.keeper().wake()
+            process.io_thread().wake()
 
-    # --- for the keeper -------------------------------------------------------------------------
+    # --- for the I/O thread ---------------------------------------------------------------------
 
     def wants(self) -> tuple[int, int, float | None]:
         """What to watch, and the time to attend to it at the latest (`io_thread.py`)."""
@@ -208,7 +208,7 @@ class Carrier(Lock):
     # --- under the lock -------------------------------------------------------------------------
 
     def _is_hung_up(self) -> bool:
-        """Asked again: what the keeper saw may be of the connection before this one."""
+        """Asked again: what the I/O thread saw may be of the connection before this one."""
         if self._socket is None:
             return False
         seen = poll.ready({self._socket.fileno(): 0}, 0.0)
@@ -218,7 +218,7 @@ class Carrier(Lock):
         """Nobody knows what of a frame the kernel took, or which books were written."""
         self._lose()
 
-    def _hold(self, posted: Posted) -> str:
+    def _hold(self, posted: PostedEntry) -> str:
         size = len(posted.entry.payload)
         for _ in range(2):
             if len(self) < OUTBOX_ENTRIES_MAX and self._bytes + size <= OUTBOX_BYTES_MAX:
@@ -335,7 +335,7 @@ class Carrier(Lock):
             self._greeting = None
             self.was_there = True
 
-    def _answered(self, request_id: int) -> Posted | None:
+    def _answered(self, request_id: int) -> PostedEntry | None:
         posted = self._on_its_way.pop(request_id, None)
         if posted is not None:
             self._bytes -= len(posted.entry.payload)

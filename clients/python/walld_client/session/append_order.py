@@ -17,12 +17,12 @@ from typing import NamedTuple
 
 from walld_client.wire.messages import Append, Error, NewEntry, Seen
 
-__all__ = ["Posted", "Waiting", "are_refused"]
+__all__ = ["AppendOrder", "PostedEntry", "are_refused"]
 
 _log = logging.getLogger("walld")
 
 
-class Posted:
+class PostedEntry:
     """doubtful: it was sent once, and nobody knows whether it arrived. behind: what its process had
     released before, as far as a daemon may not have it: those messages stand before it.
     """
@@ -56,7 +56,7 @@ class Posted:
         )
 
 
-def are_refused(entries: list[Posted], error: Error) -> None:
+def are_refused(entries: list[PostedEntry], error: Error) -> None:
     """All that waits of one session is given up."""
     _log.warning(
         "%d entries posted to session %r are not appended: %s: %s",
@@ -74,30 +74,30 @@ class _Due(NamedTuple):
     hurried: float
 
 
-class Waiting:
-    """What one carrier has to send."""
+class AppendOrder:
+    """What an append connection has to send."""
 
     __slots__ = ("_aside", "_due", "_ready")
 
     def __init__(self) -> None:
-        self._ready: deque[Posted] = deque()
-        self._aside: dict[str, deque[Posted]] = {}
+        self._ready: deque[PostedEntry] = deque()
+        self._aside: dict[str, deque[PostedEntry]] = {}
         self._due: dict[str, _Due] = {}
         """Of each session that stands aside, also where all of it is on its way."""
 
     def __len__(self) -> int:
         return len(self._ready) + sum(map(len, self._aside.values()))
 
-    def __iter__(self) -> Iterator[Posted]:
+    def __iter__(self) -> Iterator[PostedEntry]:
         yield from self._ready
         for queue in self._aside.values():
             yield from queue
 
-    def add(self, posted: Posted) -> None:
+    def add(self, posted: PostedEntry) -> None:
         """Behind all of its session."""
         self._queue_of(posted).append(posted)
 
-    def put_back(self, sent: Iterable[Posted]) -> None:
+    def put_back(self, sent: Iterable[PostedEntry]) -> None:
         """What was on its way and may have to be sent again: before all of its session.
 
         Also where this, or the sending, was cut short: each stands here once.
@@ -141,7 +141,7 @@ class Waiting:
             self._aside[session_id] = deque([*mine, *self._aside.get(session_id, ())])
             self._ready = deque(one for one in self._ready if one.session_id != session_id)
 
-    def _queue_of(self, posted: Posted) -> deque[Posted]:
+    def _queue_of(self, posted: PostedEntry) -> deque[PostedEntry]:
         if posted.session_id in self._due:
             return self._aside.setdefault(posted.session_id, deque())
         return self._ready
@@ -156,7 +156,7 @@ class Waiting:
             (self._due[name].at for name, queue in self._aside.items() if queue), default=None
         )
 
-    def queue(self, now: float) -> deque[Posted]:
+    def queue(self, now: float) -> deque[PostedEntry]:
         """Its first is sent next; empty where nothing is due."""
         if self._ready:
             return self._ready

@@ -7,8 +7,8 @@ A post takes a system call or two. The one that opens the connection gives the d
 say Welcome (BACKOFF_SECONDS_MIN), also in an event loop.
 
 Nothing is dropped in silence: what the kernel has is the daemon's to do, whether this process
-lives or not; what it does not have is sent by the keeper, and at the end of the process waited for
-within a bound, and counted in the log where that was too short; what does not fit raises.
+lives or not; what it does not have is sent by the I/O thread, and at the end of the process waited
+for within a bound, and counted in the log where that was too short; what does not fit raises.
 """
 
 from __future__ import annotations
@@ -24,21 +24,21 @@ from walld_client import link_registry
 from walld_client.errors import Unavailable
 from walld_client.limits import BACKOFF_SECONDS_MIN
 from walld_client.link import poll, process
-from walld_client.session.append_connection import Carrier
-from walld_client.session.append_order import Posted
+from walld_client.session.append_connection import AppendConnection
+from walld_client.session.append_order import PostedEntry
 from walld_client.steps import Done, Steps
 from walld_client.wire.messages import NewEntry, Seen
 
-__all__ = ["Outbox", "delivered", "hand_over_all"]
+__all__ = ["AppendQueue", "delivered", "hand_over_all"]
 
 _LOOK_SECONDS = 0.05
 """Between two looks of who waits: another thread may have read what it waits for."""
 _log = logging.getLogger("walld")
-_carriers: weakref.WeakSet[Carrier] = weakref.WeakSet()
+_connections: weakref.WeakSet[AppendConnection] = weakref.WeakSet()
 """All that may hold something when the process ends, also of clients that nobody has any more."""
 
 
-class Outbox:
+class AppendQueue:
     """What a client has posted, of each session in the order in which it was posted.
 
     released: of a session, what the process has released up to now (`link.py`).
@@ -54,7 +54,7 @@ class Outbox:
         self.timeout = timeout
         """What a request waits for all that was posted before it."""
         self._released = released
-        self._carrier = self._made()
+        self._connection = self._made()
         self._never = 0
         """Entries that were given up by `close`."""
         self._closing = threading.RLock()
@@ -62,33 +62,34 @@ class Outbox:
 
     def __len__(self) -> int:
         process.check_fork()
-        return len(self._carrier)
+        return len(self._connection)
 
     def post(self, session_id: str, entry: NewEntry) -> None:
         """Send it, or keep it for later. Unavailable where so much waits that it does not fit."""
         process.check_fork()
-        full = self._carrier.post(Posted(session_id, entry, self._released(session_id)))
+        full = self._connection.post(PostedEntry(session_id, entry, self._released(session_id)))
         if full:
             raise Unavailable(full)
 
-    def _made(self) -> Carrier:
+    def _made(self) -> AppendConnection:
         """Before anybody posts: made by the first post, two of two threads would each have one."""
-        carrier = Carrier(self._locate)
-        _carriers.add(carrier)
-        # The keeper holds on to it until all is sent.
-        weakref.finalize(self, carrier.let_go).atexit = False
-        return carrier
+        connection = AppendConnection(self._locate)
+        _connections.add(connection)
+        # The I/O thread holds on to it until all is sent.
+        weakref.finalize(self, connection.let_go).atexit = False
+        return connection
 
     def settle(self, timeout: float, session_id: str | None = None) -> None:
         """Wait until all that was posted, to that session, is answered. Unavailable where that
         takes longer.
         """
         process.check_fork()
-        carrier = self._carrier
+        connection = self._connection
         is_done = _is_answered if session_id is None else partial(_is_answered_of, session_id)
-        if not _waited(carrier, is_done, timeout):
-            raise carrier.failure or Unavailable(
-                f"{len(carrier)} entries that were posted are not answered within {timeout:.3g} s"
+        if not _waited(connection, is_done, timeout):
+            raise connection.failure or Unavailable(
+                f"{len(connection)} entries that were posted are not answered "
+                f"within {timeout:.3g} s"
             )
 
     def close(self) -> bool:
@@ -97,31 +98,33 @@ class Outbox:
         """
         process.check_fork()
         with self._closing:  # the other one may be at it: only then it knows
-            carrier, self._carrier = self._carrier, self._made()
-            _waited(carrier, _is_handed_over, 0.0)
-            _carriers.discard(carrier)
-            self._never += _told(carrier.close())
+            connection, self._connection = self._connection, self._made()
+            _waited(connection, _is_handed_over, 0.0)
+            _connections.discard(connection)
+            self._never += _told(connection.close())
             return not self._never
 
     def forked(self) -> None:
         """In the child of a fork: all of it is the parent's."""
-        self._carrier = self._made()
+        self._connection = self._made()
         self._never = 0
         self._closing = threading.RLock()
 
 
-def delivered(outbox: Outbox, timeout: float, session_id: str | None = None) -> Steps[None]:
+def delivered(
+    append_queue: AppendQueue, timeout: float, session_id: str | None = None
+) -> Steps[None]:
     """Wait until all that was posted, to that session, is there."""
-    if len(outbox):
-        yield Done(partial(outbox.settle, session_id=session_id), timeout)
+    if len(append_queue):
+        yield Done(partial(append_queue.settle, session_id=session_id), timeout)
 
 
 def hand_over_all(deadline: float) -> None:
     """At the end of the process: wait for the kernel to take what was posted, until then."""
     left = 0
-    for carrier in list(_carriers):
-        if not _waited(carrier, _is_handed_over, deadline - time.monotonic()):
-            left += carrier.unsent
+    for connection in list(_connections):
+        if not _waited(connection, _is_handed_over, deadline - time.monotonic()):
+            left += connection.unsent
     _told(left)
 
 
@@ -134,27 +137,29 @@ def _told(never: int) -> int:
     return never
 
 
-def _is_answered(carrier: Carrier) -> bool:
-    return not len(carrier)
+def _is_answered(connection: AppendConnection) -> bool:
+    return not len(connection)
 
 
-def _is_answered_of(session_id: str, carrier: Carrier) -> bool:
-    return not carrier.holds(session_id)
+def _is_answered_of(session_id: str, connection: AppendConnection) -> bool:
+    return not connection.holds(session_id)
 
 
-def _is_handed_over(carrier: Carrier) -> bool:
-    return not carrier.unsent
+def _is_handed_over(connection: AppendConnection) -> bool:
+    return not connection.unsent
 
 
-def _waited(carrier: Carrier, is_done: Callable[[Carrier], bool], seconds: float) -> bool:
+def _waited(
+    connection: AppendConnection, is_done: Callable[[AppendConnection], bool], seconds: float
+) -> bool:
     """Pump until that is so. False where it takes too long, or no daemon was ever there."""
     deadline = time.monotonic() + seconds
-    while not is_done(carrier):
-        fd, mask, _ = carrier.go_on(hurry=True)
-        if is_done(carrier):
+    while not is_done(connection):
+        fd, mask, _ = connection.go_on(hurry=True)
+        if is_done(connection):
             return True
         left = deadline - time.monotonic()
-        if left <= 0 or (fd < 0 and not carrier.was_there):
+        if left <= 0 or (fd < 0 and not connection.was_there):
             return False
         if fd < 0:
             time.sleep(min(left, BACKOFF_SECONDS_MIN))

@@ -17,7 +17,7 @@ from walld_client.ids import checked_id
 from walld_client.limits import PAYLOAD_BYTES_MAX
 from walld_client.query.requests import decode_placed
 from walld_client.session import artifacts, entries, truncation
-from walld_client.session.append_queue import Outbox, delivered
+from walld_client.session.append_queue import AppendQueue, delivered
 from walld_client.session.entries import Artifact, Draft, Entry, draft
 from walld_client.steps import Asked, Steps
 from walld_client.wire import messages as wire
@@ -31,13 +31,15 @@ Seen = Callable[[str], list[wire.Seen]]
 class Appending:
     """A session of one client: its id, and how this process changes and sees what it sends."""
 
-    __slots__ = ("_outbox", "_redact", "_seen", "breaks", "session_id")
+    __slots__ = ("_append_queue", "_redact", "_seen", "breaks", "session_id")
 
-    def __init__(self, session_id: str, redact: Redact, seen: Seen, outbox: Outbox | None) -> None:
+    def __init__(
+        self, session_id: str, redact: Redact, seen: Seen, append_queue: AppendQueue | None
+    ) -> None:
         self.session_id = checked_id(session_id, "session_id")
         self._redact = redact
         self._seen = seen
-        self._outbox = outbox
+        self._append_queue = append_queue
         self.breaks: list[dict[str, Any]] = []
 
     # --- appending ---
@@ -83,7 +85,7 @@ class Appending:
             cause=cause,
             correlation=correlation,
         )
-        if wait or self._outbox is None:
+        if wait or self._append_queue is None:
             return (yield from self.appended([one], synced=synced, expected_seq=expected_seq))[0]
         if synced or expected_seq is not None:
             raise ValueError("synced and expected_seq want an answer: not with wait=False")
@@ -280,14 +282,14 @@ class Appending:
     def posted(self, one: Draft) -> Steps[Entry]:
         """Appended without waiting for it. Unavailable where so much waits that it does not fit."""
         (entry,) = yield from self.made([one])
-        assert self._outbox is not None
-        self._outbox.post(self.session_id, entry)
+        assert self._append_queue is not None
+        self._append_queue.post(self.session_id, entry)
         return Entry(entry.id, 0)
 
     def delivered(self) -> Steps[None]:
         """What was appended to it without waiting goes before whatever is asked of it now."""
-        if self._outbox is not None:
-            yield from delivered(self._outbox, self._outbox.timeout, self.session_id)
+        if self._append_queue is not None:
+            yield from delivered(self._append_queue, self._append_queue.timeout, self.session_id)
 
     def made(
         self, drafts: Sequence[Draft], bytes_max: int = PAYLOAD_BYTES_MAX

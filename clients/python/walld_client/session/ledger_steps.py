@@ -15,7 +15,7 @@ from walld_client.argument_checks import Beginning, Ident, as_declared
 from walld_client.errors import Refused, Unavailable
 from walld_client.query.requests import decode_bool, decode_json, decode_lines, decode_sessions
 from walld_client.session import artifacts, audit, entries
-from walld_client.session.append_queue import Outbox, delivered
+from walld_client.session.append_queue import AppendQueue, delivered
 from walld_client.session.audit import AwaitedPresent, RepairStep, Report
 from walld_client.session.damage_log import told
 from walld_client.session.views import asked_view
@@ -55,9 +55,9 @@ class SessionInfo(msgspec.Struct, frozen=True):
     trouble: str = ""
 
 
-def after_posts(outbox: Outbox, steps: Steps[_T]) -> Steps[_T]:
+def after_posts(append_queue: AppendQueue, steps: Steps[_T]) -> Steps[_T]:
     """The steps, once all that was appended without waiting is there."""
-    yield from delivered(outbox, outbox.timeout)
+    yield from delivered(append_queue, append_queue.timeout)
     return (yield from steps)
 
 

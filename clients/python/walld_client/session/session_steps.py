@@ -206,7 +206,7 @@ class SessionSteps(Appending):
     @as_declared
     def forked(self, at: Beginning | None, new_id: Ident, whole: bool) -> Steps[SessionSteps]:
         """The session that `fork` makes."""
-        other = SessionSteps(new_id, self._redact, self._seen, self._outbox)
+        other = SessionSteps(new_id, self._redact, self._seen, self._append_queue)
         yield from self.delivered()
         session_id, seen = self.session_id, self._seen
         answer = yield Asked(

@@ -31,7 +31,7 @@ from walld.disk.base import Disk, Entry
 from walld.disk.real import RealDisk, RealFile
 from walld.partials.store import PartialStore
 from walld.recovery.quarantine import rename_residue
-from walld.recovery.startup_recovery import mend
+from walld.recovery.startup_recovery import recover_storage
 from walld.wal.layout import Flag, Settled
 from walld.wal.verdict import TORN
 
@@ -126,7 +126,7 @@ def test_an_oldest_segment_that_is_gone_is_missed_by_what_stands_behind_it(
         of_second = {(2, 0, 1)} if reason == "residue" else set()
         assert lost == {(1, 0, 5)} | of_second, "of stream 2 nothing synced is left"
         with RealDisk(str(made.path)) as disk:
-            mended = mend(disk, PartialStore(disk), LOG)
+            mended = recover_storage(disk, PartialStore(disk), LOG)
             for residue in mended.residues:
                 rename_residue(disk, residue)
         # A start says it too, and settles nothing: it is so as long as those records stand there.

@@ -17,7 +17,7 @@ from walld_client.wire import messages as wire
 from walld.cli import main
 from walld.disk.real import RealDisk, RealFile
 from walld.ledger.artifacts import ArtifactStore
-from walld.ledger.intents import DELETE, FORK, Unfinished, UnfinishedStore
+from walld.ledger.intents import DELETE, FORK, Intent, IntentStore
 from walld.ledger.store import LedgerStore
 from walld.wal.layout import Flag
 from walld.wal.records import Begin, Happened
@@ -25,7 +25,7 @@ from walld.wal.records import Begin, Happened
 HELD = b"what the artifact holds"
 DIGEST = sha256(HELD)
 GOING, KEPT = "victim", "kept"
-DELETED = Unfinished(DELETE, UID, GOING, erase=True, log=LOG.hex(), until_no=7)
+DELETED = Intent(DELETE, UID, GOING, erase=True, log=LOG.hex(), until_no=7)
 
 
 pytestmark = pytest.mark.usefixtures("no_daemon_writes_it")
@@ -86,7 +86,7 @@ def test_a_session_whose_delete_had_begun_is_not_taken(
 ) -> None:
     write(made, KEPT)
     write(made, GOING)
-    UnfinishedStore(made.disk).note(DELETED)
+    IntentStore(made.disk).note(DELETED)
     if left == "without its events":
         (made.path / f"sessions/{UID}/{GOING}/events.jsonl").unlink()
     if left == "in the log too":
@@ -102,7 +102,7 @@ def test_a_session_whose_delete_had_begun_is_not_taken(
         store = LedgerStore(disk)
         store.deleted.load()
         assert store.deleted.since(0, UID, GOING), "nobody is told that it is lost"
-        assert list(store.unfinished.notes()) == []
+        assert list(store.intents.notes()) == []
 
 
 def test_lines_that_the_log_was_to_let_go_of_do_not_come_back(
@@ -110,7 +110,7 @@ def test_lines_that_the_log_was_to_let_go_of_do_not_come_back(
 ) -> None:
     """The files were gone, and a start died before the log had its tombstones."""
     made.batch(in_log(7, lines_of(4, uid=UID, session=GOING)))
-    UnfinishedStore(made.disk).note(Unfinished(DELETE, UID, GOING, log=LOG.hex(), until_no=7))
+    IntentStore(made.disk).note(Intent(DELETE, UID, GOING, log=LOG.hex(), until_no=7))
     account, named, _ = looked_at(made, capsys)
     assert (named, account["sessions"], account["deleted"]) == ([], [], [])
     assert files_of(made, GOING) == []
@@ -126,7 +126,7 @@ def test_what_was_begun_behind_a_delete_is_taken(
         made.batch(in_log(7, lines_of(4, uid=UID, session=GOING)))
     made.batch(in_log(8 if is_same else 7, newer))
     told = LOG.hex() if is_same else "ab" * 16
-    UnfinishedStore(made.disk).note(Unfinished(DELETE, UID, GOING, log=told, until_no=7))
+    IntentStore(made.disk).note(Intent(DELETE, UID, GOING, log=told, until_no=7))
     account, named, _ = looked_at(made, capsys)
     assert named == [one["session_id"] for one in account["sessions"]] == [GOING]
     (events,) = files_of(made, GOING)
@@ -139,7 +139,7 @@ def test_a_note_that_cannot_be_believed_is_told(
 ) -> None:
     """A start serves such a session, and says so."""
     write(made, GOING)
-    UnfinishedStore(made.disk).note(DELETED)
+    IntentStore(made.disk).note(DELETED)
     (note,) = made.path.glob("sessions/.*.delete")
     os.truncate(note, 20)
     account, named, text = looked_at(made, capsys, code=1)
@@ -151,7 +151,7 @@ def test_notes_that_cannot_be_read_are_told(
     made: DamagedDirectory, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write(made, GOING)
-    UnfinishedStore(made.disk).note(DELETED)
+    IntentStore(made.disk).note(DELETED)
     opened = RealDisk.open
 
     def failing(disk: RealDisk, path: str) -> RealFile:
@@ -170,8 +170,8 @@ def test_a_fork_that_had_not_come_to_be_is_not_there(
 ) -> None:
     """Its artifacts come first: without events there is no session."""
     write(made, KEPT)
-    UnfinishedStore(made.disk).note(
-        Unfinished(FORK, UID, GOING, log=LOG.hex(), artifacts=[DIGEST.hexdigest()])
+    IntentStore(made.disk).note(
+        Intent(FORK, UID, GOING, log=LOG.hex(), artifacts=[DIGEST.hexdigest()])
     )
     put_artifact(made, GOING)
     account, named, _ = looked_at(made, capsys)

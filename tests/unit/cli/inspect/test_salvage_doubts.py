@@ -103,7 +103,7 @@ def test_what_it_could_not_look_at_is_said(
     async def main_walld() -> None:
         async with living(Home(tmp_path)) as virtual:
             assert await recovered(virtual, "s7") is not None
-            assert virtual.daemon.state.doubt is not None
+            assert virtual.daemon.status.doubt is not None
 
     run(main_walld)
 
@@ -132,7 +132,7 @@ def test_a_start_keeps_a_damaged_list_apart(tmp_path: Path) -> None:
     async def main_walld() -> None:
         for _ in range(2):
             async with living(Home(tmp_path)) as virtual:
-                assert virtual.daemon.state.doubt is not None
+                assert virtual.daemon.status.doubt is not None
                 assert (made.path / "quarantine/partials+.gone").exists()
 
     run(main_walld)
@@ -155,9 +155,9 @@ def test_what_stands_in_a_segments_place_speaks_against_nothing(
     async def main_walld() -> None:
         for _ in range(2):
             async with living(Home(tmp_path)) as virtual:
-                assert virtual.daemon.state.doubt is not None
+                assert virtual.daemon.status.doubt is not None
                 await anyio.sleep(900)
-                assert virtual.daemon.state.status()["state"] == "ok"
+                assert virtual.daemon.status.status()["state"] == "ok"
 
     run(main_walld)
     assert find(str(made.path)).doubts
@@ -194,7 +194,7 @@ def test_a_newest_segment_without_a_header_is_no_torn_tail_for_anybody(
     async def main_walld() -> None:
         for home in (Home(tmp_path), Home(tmp_path / "new")):
             async with living(home) as virtual:
-                assert (virtual.daemon.state.doubt is not None) is spoiled
+                assert (virtual.daemon.status.doubt is not None) is spoiled
 
     run(main_walld)
 
@@ -328,6 +328,6 @@ def test_one_that_was_killed_at_its_first_word_proves_nothing(
         async def main_walld(home: Home = home) -> None:
             for _ in range(2):
                 async with living(home) as virtual:
-                    assert virtual.daemon.state.doubt is not None
+                    assert virtual.daemon.status.doubt is not None
 
         run(main_walld)

@@ -8,7 +8,7 @@ from typing import Any
 import msgspec
 import pytest
 from walld_client.encoding import value_encoding
-from walld_client.encoding.cycle_check import Looped, Trail, taken_apart
+from walld_client.encoding.cycle_check import CycleFound, Trail, taken_apart
 from walld_client.encoding.redaction import redacted, redacted_json
 from walld_client.reply.terminal_events import app_error
 from walld_client.session import entries
@@ -120,5 +120,5 @@ def test_what_fails_on_the_way_leaves_the_trail() -> None:
     assert taken_apart(take) == 7
     trail = Trail(once=False)
     assert trail.enters(part)
-    with pytest.raises(Looped):
+    with pytest.raises(CycleFound):
         trail.enters(part)

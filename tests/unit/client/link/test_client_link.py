@@ -280,7 +280,7 @@ def test_another_version_means_a_long_wait(
     peer.socket.shutdown(socket.SHUT_RDWR)
     soon(lambda: not client.stats().connected)
     soon(lambda: client._link._socket is None)
-    assert client._link.dialing.retry_at > time.monotonic() + 30
+    assert client._link.reconnect.retry_at > time.monotonic() + 30
     assert "code version, got 1, limit 2" in caplog.text
 
 
@@ -291,7 +291,7 @@ def test_a_program_that_has_seeded_chance_draws_the_same(client: walld_client.Cl
     random.seed(7)
     before = random.getstate()
     client.reply("S").token("x")
-    soon(lambda: client._link.dialing._attempts >= 3)
+    soon(lambda: client._link.reconnect._attempts >= 3)
     assert random.getstate() == before
 
 
@@ -302,7 +302,7 @@ def test_one_line_is_logged_until_a_daemon_comes(
     reply = client.reply("S")
     for _ in range(100):
         reply.token("x")
-    soon(lambda: client._link.dialing._attempts >= 3)
+    soon(lambda: client._link.reconnect._attempts >= 3)
     (line,) = [r.getMessage() for r in caplog.records]
     assert path in line
     assert "errno 2" in line
@@ -310,7 +310,7 @@ def test_one_line_is_logged_until_a_daemon_comes(
     with fake_daemon(path) as daemon:
         daemon.has_text("x" * 100)
         soon(lambda: reply.sent_seq == 100)
-        client._link.hearing.welcomed = True
+        client._link.acks.welcomed = True
         client.close()
 
 

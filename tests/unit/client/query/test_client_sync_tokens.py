@@ -11,7 +11,7 @@ import pytest
 import walld_client
 import walld_client.aio
 from walld_client.query.requests import Conversation
-from walld_client.query.sync_tokens import Receipts
+from walld_client.query.sync_tokens import SyncTokens
 from walld_client.wire import framing
 from walld_client.wire import messages as wire
 
@@ -36,7 +36,7 @@ def hear(conversation: Conversation, *messages: wire.Answer | wire.Error) -> byt
 
 
 def test_it_is_shown_once_on_a_connection_before_the_first_request() -> None:
-    receipts = Receipts()
+    receipts = SyncTokens()
     receipts.keep("q", OLD)
     conversation = Conversation(receipts)
     (other,) = sent(conversation, "other")
@@ -54,7 +54,7 @@ def test_it_is_shown_once_on_a_connection_before_the_first_request() -> None:
 
 def test_one_that_was_not_looked_at_is_shown_again_and_not_replaced() -> None:
     """The daemon still read its log; the request behind it was taken, with a receipt of its own."""
-    receipts = Receipts()
+    receipts = SyncTokens()
     receipts.keep("q", OLD)
     conversation = Conversation(receipts)
     shown, append = sent(conversation)
@@ -70,7 +70,7 @@ def test_one_that_was_not_looked_at_is_shown_again_and_not_replaced() -> None:
 
 
 def test_a_daemon_that_knows_of_none_is_not_asked_again() -> None:
-    receipts = Receipts()
+    receipts = SyncTokens()
     receipts.keep("q", OLD)
     conversation = Conversation(receipts)
     shown, append = sent(conversation)
@@ -81,7 +81,7 @@ def test_a_daemon_that_knows_of_none_is_not_asked_again() -> None:
 
 
 def test_the_later_of_one_daemon_is_kept_whichever_comes_first() -> None:
-    receipts = Receipts()
+    receipts = SyncTokens()
     for receipt in (OLD, NEWER, NEW):
         receipts.keep("q", receipt)
     assert receipts.of("q") == NEWER

@@ -254,7 +254,7 @@ def test_welcome_sets_the_limit(daemon: FakeDaemon, client: walld_client.Client)
     daemon.welcome = wire.Welcome(1, "fake", b"L" * 16, 1 << 20, 2000)
     reply = client.reply("S")
     daemon.until(lambda: daemon.agents() and daemon.agent().messages)
-    while client._link.hearing.text_bytes_max != 2000:
+    while client._link.acks.text_bytes_max != 2000:
         assert reply.durable_seq == -1
     assert reply.token("x" * 5000) == 3
 

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from walld_client.session.append_order import Posted, Waiting
+from walld_client.session.append_order import AppendOrder, PostedEntry
 from walld_client.wire.messages import NewEntry
 
 
-def posted(session_id: str, name: str) -> Posted:
-    return Posted(session_id, NewEntry("n", b"{}", name))
+def posted(session_id: str, name: str) -> PostedEntry:
+    return PostedEntry(session_id, NewEntry("n", b"{}", name))
 
 
-def sent(waiting: Waiting, now: float) -> list[str]:
+def sent(waiting: AppendOrder, now: float) -> list[str]:
     """The names of what is sent then, in order; it waits no more."""
     names = []
     while queue := waiting.queue(now):
@@ -19,7 +19,7 @@ def sent(waiting: Waiting, now: float) -> list[str]:
 
 
 def test_in_the_order_of_posting() -> None:
-    waiting = Waiting()
+    waiting = AppendOrder()
     assert (waiting.next_at(), len(waiting)) == (None, 0)
     for session_id, name in (("a", "a1"), ("b", "b1"), ("a", "a2")):
         waiting.add(posted(session_id, name))
@@ -28,7 +28,7 @@ def test_in_the_order_of_posting() -> None:
 
 
 def test_a_session_that_fails_stands_aside_until_it_answers() -> None:
-    waiting = Waiting()
+    waiting = AppendOrder()
     first = [posted("a", "a1"), posted("b", "b1"), posted("a", "a2")]
     waiting.put_back(first)
     waiting.set_aside("a", 5.0, 2.0)
@@ -49,7 +49,7 @@ def test_a_session_that_fails_stands_aside_until_it_answers() -> None:
 
 
 def test_what_was_on_its_way_stands_there_once_and_first() -> None:
-    waiting = Waiting()
+    waiting = AppendOrder()
     one, two, three = (posted("a", name) for name in ("a1", "a2", "a3"))
     waiting.add(two)
     waiting.add(three)
@@ -58,7 +58,7 @@ def test_what_was_on_its_way_stands_there_once_and_first() -> None:
 
 
 def test_a_session_that_is_dropped_begins_anew() -> None:
-    waiting = Waiting()
+    waiting = AppendOrder()
     waiting.add(posted("a", "a1"))
     waiting.set_aside("a", 5.0, 5.0)
     waiting.set_aside("b", 4.0, 4.0)

@@ -256,13 +256,13 @@ def test_a_session_that_answers_has_all_the_time_again(
     client, other = walld_client.connect(daemon.path), walld_client.connect(daemon.path)
     session = client.session("S")
     session.append("a", {"n": 0}, id="mine", wait=False)
-    carrier = client._outbox._carrier
-    daemon.until(lambda: carrier._failing)
+    connection = client._append_queue._connection
+    daemon.until(lambda: connection._failing)
     refusing.clear()
     if is_there:
         other.session("S").append("a", {"n": 1}, id="mine")
     session.append("a", {"n": 2})
-    assert carrier._failing == {}
+    assert connection._failing == {}
     client.close()
     other.close()
 
@@ -284,13 +284,13 @@ def test_one_that_fails_for_a_moment_loses_nothing_and_keeps_its_order(
 def test_a_hangup_of_the_connection_before_is_not_one_of_this(
     daemon: FakeDaemon, ledger: FakeLedger, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Between the keeper's poll and its work whoever posts may have connected anew."""
+    """Between the I/O thread's poll and its work whoever posts may have connected anew."""
     for name in ("_RETRY_SECONDS", "_HURRY_SECONDS"):
         monkeypatch.setattr(append_connection, name, 1000.0)
     client = walld_client.connect(daemon.path)
     session = client.session("S")
     session.append("a", {"n": 0}, wait=False)
-    assert client._outbox._carrier.attend(select.POLLHUP)
+    assert client._append_queue._connection.attend(select.POLLHUP)
     session.append("a", {"n": 1}, wait=False)
     assert session.append("a", {"n": 2}).seq == 3
     client.close()
@@ -339,18 +339,18 @@ def test_the_thread_is_not_woken_while_all_is_well(
     session = client.session("S")
     session.append("a", {"n": 0}, wait=False)
     session.state()
-    carrier = client._outbox._carrier
-    assert carrier is not None
+    connection = client._append_queue._connection
+    assert connection is not None
     # Once it has heard what there is to watch: on a busy machine it may be told of that by a wake.
-    daemon.until(lambda: carrier._watched == carrier._watching())
+    daemon.until(lambda: connection._watched == connection._watching())
     woken: list[str] = []
 
     def wake() -> None:
         caller = sys._getframe(1)
-        if caller.f_locals.get("self") is carrier:  # not for one that a test before has left
+        if caller.f_locals.get("self") is connection:  # not for one that a test before has left
             woken.append(caller.f_code.co_name)
 
-    monkeypatch.setattr(process.keeper(), "wake", wake)
+    monkeypatch.setattr(process.io_thread(), "wake", wake)
     for n in range(1, 50):
         session.append("a", {"n": n}, wait=False)
         daemon.until(lambda n=n: len(ledger.sessions["S"]) == n + 1)
@@ -364,15 +364,15 @@ def test_a_post_of_a_signal_handler_waits_for_the_post_it_interrupted(
 ) -> None:
     client = walld_client.connect(daemon.path)
     session = client.session("S")
-    encode, left = append_connection.Carrier._encode, [1]
+    encode, left = append_connection.AppendConnection._encode, [1]
 
-    def interrupted(self: append_connection.Carrier) -> None:
+    def interrupted(self: append_connection.AppendConnection) -> None:
         if left:
             left.pop()
             session.append("a", {"n": 1}, wait=False)  # as a handler between two lines would
         encode(self)
 
-    monkeypatch.setattr(append_connection.Carrier, "_encode", interrupted)
+    monkeypatch.setattr(append_connection.AppendConnection, "_encode", interrupted)
     session.append("a", {"n": 0}, wait=False)
     assert session.append("a", {"n": 2}).seq == 3
     assert numbers(ledger) == [0, 1, 2]
@@ -388,7 +388,7 @@ def test_one_of_a_signal_handler_that_does_not_fit_is_logged(
     client = walld_client.connect(daemon.path)
     session = client.session("S")
     monkeypatch.setattr(append_connection, "OUTBOX_ENTRIES_MAX", 0)
-    with client._outbox._carrier.mutex, client._outbox._carrier:
+    with client._append_queue._connection.mutex, client._append_queue._connection:
         session.append("a", {"n": 0}, wait=False)
     assert "posted by a signal handler is lost: 0 entries" in caplog.text
     client.close()
@@ -418,15 +418,15 @@ def test_an_exception_in_the_middle_of_a_post_loses_nothing(
 ) -> None:
     client = walld_client.connect(daemon.path)
     session = client.session("S")
-    encode, left = append_connection.Carrier._encode, [1, 1]
+    encode, left = append_connection.AppendConnection._encode, [1, 1]
 
-    def cut_short(self: append_connection.Carrier) -> None:
+    def cut_short(self: append_connection.AppendConnection) -> None:
         encode(self)
         if left:
             left.pop()
             raise KeyboardInterrupt
 
-    monkeypatch.setattr(append_connection.Carrier, "_encode", cut_short)
+    monkeypatch.setattr(append_connection.AppendConnection, "_encode", cut_short)
     for n in range(2):
         with pytest.raises(KeyboardInterrupt):
             session.append("a", {"n": n}, wait=False)
@@ -480,7 +480,7 @@ def test_every_close_is_told_of_an_entry_that_was_given_up(daemon: FakeDaemon) -
     daemon.stop()
     client = walld_client.connect(daemon.path)
     client.session("S").append("a", {"n": 0}, wait=False)
-    assert [client._outbox.close() for _ in range(2)] == [False, False]
+    assert [client._append_queue.close() for _ in range(2)] == [False, False]
     client.close(0.1)
 
 
@@ -522,9 +522,9 @@ def test_a_signal_handler_within_a_send_posts_while_another_thread_does(
     reply = client.reply("S", turn_id="t")
     reply.end()
     encodes, interrupted = threading.Event(), threading.Event()
-    request = append_connection.Posted.request
+    request = append_connection.PostedEntry.request
 
-    def slow(self: append_connection.Posted, request_id: int) -> wire.Append:
+    def slow(self: append_connection.PostedEntry, request_id: int) -> wire.Append:
         if threading.current_thread() is other:
             encodes.set()
             assert interrupted.wait(10)
@@ -536,7 +536,7 @@ def test_a_signal_handler_within_a_send_posts_while_another_thread_does(
             interrupted.set()
             session.append("a", {"n": 2}, wait=False)
 
-    monkeypatch.setattr(append_connection.Posted, "request", slow)
+    monkeypatch.setattr(append_connection.PostedEntry, "request", slow)
 
     def post() -> None:
         session.append("a", {"n": 1}, wait=False)
@@ -559,19 +559,19 @@ def test_a_close_beside_another_waits_for_what_that_gives_up(
     daemon.stop()
     client = walld_client.connect(daemon.path)
     client.session("S").append("a", {"n": 0}, wait=False)
-    gives_up, close = threading.Event(), append_connection.Carrier.close
+    gives_up, close = threading.Event(), append_connection.AppendConnection.close
 
-    def slow(self: append_connection.Carrier) -> int:
+    def slow(self: append_connection.AppendConnection) -> int:
         gives_up.set()
         time.sleep(0.1)
         return close(self)
 
-    monkeypatch.setattr(append_connection.Carrier, "close", slow)
+    monkeypatch.setattr(append_connection.AppendConnection, "close", slow)
     said: list[bool] = []
-    first = threading.Thread(target=lambda: said.append(client._outbox.close()))
+    first = threading.Thread(target=lambda: said.append(client._append_queue.close()))
     first.start()
     assert gives_up.wait(10)
-    said.append(client._outbox.close())
+    said.append(client._append_queue.close())
     first.join()
     assert said == [False, False]
     client.close(0.1)

@@ -233,7 +233,7 @@ def test_the_daemon_knows_what_was_waited_for_and_whether_agents_wait(
                 for _ in range(5):
                     await peer.hear(wire.Answer)
                 assert len(steps) >= 4
-                agents_wait = virtual.daemon.shares.parts.agents_wait
+                agents_wait = virtual.daemon.fair_queue.process_shares.agents_wait
                 assert not agents_wait(), "who asks is no agent"
                 with Peer(virtual) as agent:
                     agent.send(wire.Start(1, 0, "r", "s"))

@@ -10,7 +10,7 @@ import pytest
 from virtual_daemon import run
 
 from walld import limits
-from walld.daemon.api.response_buffers import HeldAnswer, HeldAnswers
+from walld.daemon.api.response_buffers import ResponseBuffer, ResponseBuffers
 
 USER, OTHER = 4000, 4001
 LONG = limits.IN_FLIGHT_BYTES_MAX
@@ -31,7 +31,7 @@ def reading(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(anyio, "wait_writable", wait_writable)
 
 
-async def given_up(one: HeldAnswer, seconds: float = float("inf")) -> float:
+async def given_up(one: ResponseBuffer, seconds: float = float("inf")) -> float:
     """Seconds until an answer is, that is read so."""
     at = anyio.current_time()
     with Reader() as reader, one, suppress(TimeoutError):
@@ -43,7 +43,7 @@ async def given_up(one: HeldAnswer, seconds: float = float("inf")) -> float:
 
 def test_one_that_nobody_reads_is_kept_while_nobody_wants_its_room() -> None:
     async def main() -> None:
-        took = await given_up(HeldAnswers().hold(USER, LONG))
+        took = await given_up(ResponseBuffers().hold(USER, LONG))
         assert took == pytest.approx(limits.ANSWER_SECONDS_MAX)
 
     run(main)
@@ -53,7 +53,7 @@ def test_room_is_made_of_what_nobody_reads() -> None:
     """Of this user's alone, and no more than is too much."""
 
     async def main() -> None:
-        held = HeldAnswers()
+        held = ResponseBuffers()
         gone: list[str] = []
 
         async def unread(name: str, count: int, uid: int = USER) -> None:
@@ -76,7 +76,7 @@ def test_room_is_made_of_what_nobody_reads() -> None:
 
 def test_one_that_is_read_has_more_time() -> None:
     async def main() -> None:
-        held = HeldAnswers()
+        held = ResponseBuffers()
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(given_up, held.hold(USER, LONG), 0.5)
             await anyio.sleep(A_BIT_SECONDS)
@@ -90,7 +90,7 @@ def test_short_ones_take_the_room_of_who_does_not_read() -> None:
     """They wait for nothing, and many connections that ask and do not read are held to it."""
 
     async def main() -> None:
-        held = HeldAnswers()
+        held = ResponseBuffers()
         gone = 0
 
         async def unread() -> None:
@@ -121,7 +121,7 @@ def test_long_requests_wait_for_room_in_their_order() -> None:
     """Of this user's alone; what is held already is not asked for twice."""
 
     async def main() -> None:
-        held = HeldAnswers()
+        held = ResponseBuffers()
         had: list[str] = []
 
         async def asks(name: str) -> None:
@@ -152,12 +152,12 @@ def test_long_requests_wait_for_room_in_their_order() -> None:
 
 def test_requests_alone_keep_no_answer_waiting_and_no_answer_them() -> None:
     async def main() -> None:
-        held = HeldAnswers()
+        held = ResponseBuffers()
         for _ in range(MANY):
             assert not await held.request(USER).room(MIB)
         with anyio.fail_after(A_BIT_SECONDS):
             await held.room(USER)
-        last = HeldAnswers()
+        last = ResponseBuffers()
         with last.hold(USER, 2 * LONG):
             assert not await last.request(USER).room(MIB)
 
@@ -166,7 +166,7 @@ def test_requests_alone_keep_no_answer_waiting_and_no_answer_them() -> None:
 
 def test_a_long_answer_waits_for_the_room_of_both() -> None:
     async def main() -> None:
-        held = HeldAnswers()
+        held = ResponseBuffers()
         request = held.request(USER)
         await request.room(limits.REQUESTS_BYTES_MAX)
         with held.hold(USER, LONG - limits.REQUESTS_BYTES_MAX):

@@ -373,7 +373,7 @@ def test_who_asks_without_end_waits_for_himself(
                 "credentials",
                 lambda _peer: credentials.PeerCredentials(os.getpid(), next(uids), os.getgid()),
             )
-            virtual.daemon.requests._answers[wire.Recover] = slow
+            virtual.daemon.query_server._answers[wire.Recover] = slow
             greedy = [Peer(virtual, "query") for _ in range(40)]
             for peer in greedy:
                 peer.send(wire.Recover(1, "all"))
@@ -402,7 +402,7 @@ def test_what_an_answer_holds_is_counted_until_it_is_read(tmp_path: Path) -> Non
 
     async def main() -> None:
         async with living(Home(tmp_path)) as virtual:
-            requests = virtual.daemon.requests
+            requests = virtual.daemon.query_server
             requests._answers[wire.Recover] = long
             with ExitStack() as held:
                 peers = [held.enter_context(Peer(virtual, "query")) for _ in range(many)]

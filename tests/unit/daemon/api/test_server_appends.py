@@ -16,7 +16,7 @@ from walld_client.wire import messages as wire
 
 from walld import limits
 from walld.daemon.api import server
-from walld.daemon.api.response_buffers import HeldAnswer
+from walld.daemon.api.response_buffers import ResponseBuffer
 from walld.daemon.session_store.open_sessions import Sessions
 from walld.ledger.store import LedgerStore
 
@@ -62,7 +62,7 @@ def test_a_session_whose_file_cannot_be_written_takes_no_room_of_others(
 
     async def main() -> None:
         async with living(Home(tmp_path)) as virtual:
-            virtual.daemon.background.wake()
+            virtual.daemon.maintenance.wake()
             said = b'{"message_id":"m","content":"q"}'
             begun = wire.NewEntry("turn_submitted", said, "t", turn="t")
             assert await asked(virtual, wire.Append(40, "hurt", [begun]))
@@ -126,7 +126,7 @@ def test_nor_where_who_asks_closes_as_soon_as_it_hears(
         async with living(Home(tmp_path)) as virtual:
             with Peer(virtual, "query") as peer:
 
-                async def heard(own: socket.socket, data: bytes, held: HeldAnswer) -> None:
+                async def heard(own: socket.socket, data: bytes, held: ResponseBuffer) -> None:
                     await send(own, data, held)
                     if b"behind" in data:
                         peer.socket.close()

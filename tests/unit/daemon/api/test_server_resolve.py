@@ -129,7 +129,7 @@ def test_an_orphan_that_is_not_kept_yet_is_resolved_too(tmp_path: Path) -> None:
             virtual.background.seconds = 0.5
             with await say(virtual, "r", b"the words"):
                 virtual.engine.orphan(virtual.engine.registry.by_key[UID, "r"], "agent_lost")
-                virtual.daemon.background.wake()
+                virtual.daemon.maintenance.wake()
                 await anyio.sleep(1.2)  # directories and its place are looked at; it is being made
                 assert await asked(virtual, wire.Resolve(1, "r", 1)) is True
                 assert await recovered(virtual, "r") is None
@@ -158,7 +158,7 @@ def test_also_where_the_file_cannot_be_removed_at_once(tmp_path: Path) -> None:
             virtual.background.seconds = 0.5
             with await say(virtual, "r", b"the words"):
                 virtual.engine.orphan(virtual.engine.registry.by_key[UID, "r"], "agent_lost")
-                virtual.daemon.background.wake()
+                virtual.daemon.maintenance.wake()
                 await anyio.sleep(1.2)  # directories and its place are looked at; it is being made
                 assert await asked(virtual, wire.Resolve(1, "r", 1)) is True
                 virtual.background.seconds = 0.0
@@ -183,9 +183,9 @@ def test_a_partial_of_another_log_that_cannot_be_removed_ends_no_reply_of_this_o
         (home.data / "LOCK").unlink()
         async with living(home) as again:
             with await say(again, "new", b"from the new log"):
-                kept = again.engine.kept
+                kept = again.engine.partials
                 assert all(kept.facts(*names) is None for names in kept.all_names())
-                store = again.daemon.background._keeper._store
+                store = again.daemon.maintenance._partial_writer._store
 
                 def failing(*_names: object) -> None:
                     raise OSError(errno.EIO, "no removal here")

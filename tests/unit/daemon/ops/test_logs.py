@@ -100,13 +100,13 @@ def test_what_peers_cause_is_said_sparingly(root, monkeypatch):
     stream = io.StringIO()
     logs.configure("text", {}, stream)
     logs.configure("text", {}, stream)  # once more is no second filter
-    loggers = [logging.getLogger(name) for name in ("walld.intake", "walld")]
+    loggers = [logging.getLogger(name) for name in ("walld.transport", "walld")]
     for logger in loggers:
         for number in range(50):
             logger.warning("line %d", number)
     now[0] += 1
     loggers[0].warning("later")
     lines = stream.getvalue().splitlines()
-    assert sum("walld.intake: line" in line for line in lines) == logs.LINES_A_SECOND_MAX
+    assert sum("walld.transport: line" in line for line in lines) == logs.LINES_A_SECOND_MAX
     assert sum("walld: line" in line for line in lines) == 50
-    assert lines[-1].endswith("walld.intake: later more=30")
+    assert lines[-1].endswith("walld.transport: later more=30")

@@ -54,26 +54,26 @@ def test_the_numbers_are_those_of_the_rooms(tmp_path: Path) -> None:
 def test_a_word_for_each_trouble(tmp_path: Path) -> None:
     async def main() -> None:
         async with living(Home(tmp_path)) as virtual:
-            state = virtual.daemon.state
-            assert (state.word, state.trouble) == ("ok", None)
+            status = virtual.daemon.status
+            assert (status.word, status.trouble) == ("ok", None)
             with Peer(virtual) as agent:
                 agent.send(START)
                 await agent.drain("synced")
                 virtual.faults.stuck["sync"] = errno.EIO
                 agent.send(wire.Token(1, 1, b"x"))
                 await anyio.sleep(3)
-                assert state.word == "degraded"
-                assert state.trouble is not None
-                assert "Input/output error" in state.trouble
+                assert status.word == "degraded"
+                assert status.trouble is not None
+                assert "Input/output error" in status.trouble
                 virtual.faults.stuck.clear()
                 await agent.drain("synced")
-                assert state.line().startswith("ok: ")
+                assert status.line().startswith("ok: ")
                 virtual.faults.stuck["write"] = errno.ENOSPC
                 agent.send(wire.Token(1, 2, b"x"))
                 await anyio.sleep(3)
-                assert state.word == "disk_full"
-                assert state.trouble is not None
-                assert "No space left" in state.trouble
+                assert status.word == "disk_full"
+                assert status.trouble is not None
+                assert "No space left" in status.trouble
                 assert (await asked(virtual, wire.Status(1)))["state"] == "disk_full"
                 virtual.faults.stuck.clear()
 
@@ -84,22 +84,22 @@ def test_reclaim_lag_is_what_is_overdue(tmp_path: Path) -> None:
     async def main() -> None:
         home = Home(tmp_path, reclaim_seconds="10")
         async with living(home) as virtual:
-            state = virtual.daemon.state
+            status = virtual.daemon.status
             with Peer(virtual) as agent:
                 agent.send(START, wire.Start(2, 0, "q", "s"), wire.Token(2, 1, b"x" * 50_000))
                 await agent.drain("synced")
-                assert state.reclaim_lag() == 0.0
+                assert status.reclaim_lag() == 0.0
                 agent.send(wire.End(1, 1, clean=True), wire.Release(1, 2))
                 await agent.drain("synced")
                 await anyio.sleep(5)
-                assert state.reclaim_lag() == 0.0, "released, and not due"
+                assert status.reclaim_lag() == 0.0, "released, and not due"
                 virtual.engine.agent_bytes = 0  # no budget: nothing may be carried
                 await anyio.sleep(25)
-                assert 15 < state.reclaim_lag() < 25
+                assert 15 < status.reclaim_lag() < 25
                 assert (await asked(virtual, wire.Status(1)))["reclaim_lag_seconds"] > 15
                 virtual.engine.agent_bytes = 10**6
                 await anyio.sleep(5)
-                assert state.reclaim_lag() == 0.0
+                assert status.reclaim_lag() == 0.0
 
     run(main)
 
@@ -110,9 +110,9 @@ def test_gauges_and_line_agree(tmp_path: Path) -> None:
             with Peer(virtual) as agent:
                 agent.send(START)
                 await agent.drain()
-                gauges = virtual.daemon.state.gauges()
+                gauges = virtual.daemon.status.gauges()
                 assert (gauges.streams_live, gauges.partials, gauges.connections) == (1, 0, 1)
-                assert virtual.daemon.state.line() == "ok: 1 live streams, 0 partials"
+                assert virtual.daemon.status.line() == "ok: 1 live streams, 0 partials"
                 exposition = await asked(virtual, wire.Metrics(1))
                 assert "walld_streams_live 1.0" in exposition
 
@@ -122,13 +122,13 @@ def test_gauges_and_line_agree(tmp_path: Path) -> None:
 def test_sessions_of_which_none_is_served_are_a_trouble(tmp_path: Path) -> None:
     async def main() -> None:
         async with living(Home(tmp_path)) as virtual:
-            state, sessions = virtual.daemon.state, virtual.daemon.state.sessions
+            status, sessions = virtual.daemon.status, virtual.daemon.status.sessions
             assert sessions is not None
             sessions.unread_notes = OSError(errno.EIO, "planted", "sessions")
-            assert state.word == "degraded"
-            assert "no session is served" in str(state.trouble)
-            assert "planted: 'sessions'" in str(state.trouble)
+            assert status.word == "degraded"
+            assert "no session is served" in str(status.trouble)
+            assert "planted: 'sessions'" in str(status.trouble)
             sessions.unread_notes = None
-            assert (state.word, state.trouble) == ("ok", None)
+            assert (status.word, status.trouble) == ("ok", None)
 
     run(main)

@@ -11,7 +11,7 @@ from virtual_daemon import Home, living, run
 from walld_client.wire import messages as wire
 
 from walld.daemon.session_store.checkpoints import _Begun
-from walld.engine.session_log import Ledger
+from walld.engine.session_log import SessionLog
 from walld.ledger.line import chain_of, header_line, make_line
 from walld.sessions.state.session_state import SessionState
 from walld.wal.layout import Flag
@@ -67,7 +67,7 @@ def test_a_checkpoint_waits_until_each_of_its_streams_is_synced() -> None:
     world.sync()
     streams.append(world.begin(agent, 2))
     world.flush()
-    ledger = Ledger(UID, SESSION, SessionState(), Ledger.first_chain(UID, SESSION))
+    ledger = SessionLog(UID, SESSION, SessionState(), SessionLog.first_chain(UID, SESSION))
     assert not _Begun(ledger, [], streams, None, 0).is_synced
     world.sync()
     assert _Begun(ledger, [], streams, None, 0).is_synced

@@ -16,7 +16,7 @@ from virtual_daemon import Home, Peer, asked, living, recovered, run, text_of, u
 from walld_client.wire import messages as wire
 
 from walld.cli import main
-from walld.daemon.storage.partial_writer import Keeper
+from walld.daemon.storage.partial_writer import PartialWriter
 from walld.daemon.transport import credentials
 from walld.disk.lock import Owner
 from walld.disk.lock_record import LOCK_NAME, parse_lock
@@ -108,11 +108,11 @@ def test_it_is_told_at_each_start_until_a_partial_says_it(
     async def main_walld() -> None:
         home = Home(tmp_path)
         with monkeypatch.context() as patch:
-            patch.setattr(Keeper, "keep", never)
+            patch.setattr(PartialWriter, "keep", never)
             for _ in range(3):
                 async with living(home) as virtual:
                     assert gaps(await recovered(virtual, "s1")) == GAP
-                    assert virtual.daemon.reclaimer._guard.holds_segments
+                    assert virtual.daemon.compaction._guard.holds_segments
                 assert made.file(1).exists()
                 assert offline(made.path, capsys) == GAP
                 assert main(["fsck", str(made.path)]) == 2
@@ -121,7 +121,7 @@ def test_it_is_told_at_each_start_until_a_partial_says_it(
             assert gaps(await recovered(virtual, "s1")) == GAP
         async with living(home) as virtual:
             assert gaps(await recovered(virtual, "s1")) == GAP
-            assert virtual.daemon.state.status()["start"]["corrupt"] == 0  # type: ignore[index]
+            assert virtual.daemon.status.status()["start"]["corrupt"] == 0  # type: ignore[index]
         assert offline(made.path, capsys) == GAP
 
     run(main_walld)
@@ -142,9 +142,9 @@ def test_what_is_feared_lost_is_taken_from_who_still_has_it(
         home = Home(tmp_path)
         if restarted:
             async with living(home) as virtual:
-                await until(lambda: virtual.engine.kept.where(os.getuid(), "s1"))
+                await until(lambda: virtual.engine.partials.where(os.getuid(), "s1"))
         async with living(home) as virtual:
-            await until(lambda: virtual.engine.kept.where(os.getuid(), "s1"))
+            await until(lambda: virtual.engine.partials.where(os.getuid(), "s1"))
             assert gaps(await recovered(virtual, "s1")) == GAP
             with Peer(virtual, producer=b"p" * 16) as again:
                 again.send(wire.Resume(wire.Start(1, 0, "s1", "chat"), 7, told, told + 1))
@@ -210,16 +210,16 @@ def test_a_note_that_found_no_room_is_written_before_a_segment_goes(
         with monkeypatch.context() as patch:
             patch.setattr(RealDisk, "replace", full)
             async with living(home) as virtual:
-                assert virtual.daemon.state.doubt is not None
-                await until(lambda: virtual.daemon.background.trouble)
-                assert virtual.daemon.reclaimer._guard.holds_segments
+                assert virtual.daemon.status.doubt is not None
+                await until(lambda: virtual.daemon.maintenance.trouble)
+                assert virtual.daemon.compaction._guard.holds_segments
                 assert notes() == []
                 patch.undo()
                 await until(notes)
-                await until(lambda: not virtual.daemon.reclaimer._guard.holds_segments)
-                assert virtual.daemon.state.doubt is not None
+                await until(lambda: not virtual.daemon.compaction._guard.holds_segments)
+                assert virtual.daemon.status.doubt is not None
         async with living(home) as virtual:
-            assert virtual.daemon.state.doubt is not None
+            assert virtual.daemon.status.doubt is not None
 
     run(main_walld)
 
@@ -305,12 +305,15 @@ def test_what_its_producer_says_counts_once_it_is_written(tmp_path: Path) -> Non
             await until(lambda: not virtual.engine.orphans)
             with Peer(virtual, producer=b"p" * 16) as agent:
                 agent.send(wire.Resume(wire.Start(1, 0, "s1", "chat"), 7, 6, 7))
-                stream, aftermath = virtual.engine.registry.by_no[1], virtual.daemon._aftermath
+                stream, deferred_recovery = (
+                    virtual.engine.registry.by_no[1],
+                    virtual.daemon._deferred_recovery,
+                )
                 await until(lambda: stream.connection is not None)
                 agent.send(wire.Token(1, 7, b"h "))
                 await until(lambda: stream.next_seq == 8)
                 assert stream.has_waiting
-                await aftermath.finish()
+                await deferred_recovery.finish()
                 await virtual.crash()
 
     async def after() -> None:
@@ -327,11 +330,11 @@ def test_one_that_says_nothing_more_holds_the_log_for_a_while_only(tmp_path: Pat
 
     async def main_walld() -> None:
         async with living(Home(tmp_path)) as virtual:
-            aftermath = virtual.daemon._aftermath
+            deferred_recovery = virtual.daemon._deferred_recovery
             await anyio.sleep(60)
-            assert aftermath.holds_segments
+            assert deferred_recovery.holds_segments
             await anyio.sleep(900)
-            assert not aftermath.holds_segments
+            assert not deferred_recovery.holds_segments
             assert gaps(await recovered(virtual, "s1")) == GAP
 
     run(main_walld)
@@ -356,13 +359,13 @@ def test_lock_is_told_once_there_is_room_for_it(
             with Peer(virtual) as peer:
                 peer.send(wire.Start(1, 0, "s1", "chat"))
                 await peer.drain("synced")
-                aftermath, before = virtual.daemon.reclaimer._guard, first_no()
+                deferred_recovery, before = virtual.daemon.compaction._guard, first_no()
                 with monkeypatch.context() as patch:
                     patch.setattr(Owner, "_put_lines", no_room)
                     with pytest.raises(OSError, match="No space left"):
-                        await aftermath.tell_first(before + 1)
+                        await deferred_recovery.tell_first(before + 1)
                     virtual.engine.disk_full = True
-                    await aftermath.tell_first(before + 1)
+                    await deferred_recovery.tell_first(before + 1)
                     assert first_no() == before
                 virtual.engine.disk_full = False
                 if is_stopped:

@@ -20,16 +20,16 @@ from walld.daemon.session_store.files import SessionFiles
 from walld.daemon.session_store.fork_contents import Forked, forked_session
 from walld.daemon.session_store.handles import Files
 from walld.daemon.session_store.open_sessions import Sessions
-from walld.daemon.session_store.session_fork import Founding, Source
-from walld.daemon.startup.finish_intents import Finishing
+from walld.daemon.session_store.session_fork import SessionFork, Source
+from walld.daemon.startup.finish_intents import IntentFinisher
 from walld.disk.base import Disk
 from walld.disk.medium import Crashed, Storage
 from walld.disk.simulated import SimulatedDisk
 from walld.engine.engine import Engine
-from walld.engine.flush_schedule import GroupCommit
+from walld.engine.flush_schedule import FlushSchedule
 from walld.errors import FormatError, Refusal
 from walld.ledger.artifacts import ArtifactStore
-from walld.ledger.intents import DELETE, FORK, Unfinished, UnfinishedStore
+from walld.ledger.intents import DELETE, FORK, Intent, IntentStore
 from walld.ledger.line import chain_of, make_line
 from walld.ledger.snapshot import SnapshotStore
 from walld.ledger.store import LedgerStore
@@ -39,7 +39,7 @@ DIGEST = sha256(CONTENT).digest()
 NAMED = b'{"sha256":"%b","size":19,"media_type":"a/b"}' % DIGEST.hex().encode()
 LINES = lines_of(3)
 LINES.append(make_line(4, "e4", 4, "artifact", NAMED, chain_of(LINES[-1]), parent="e3"))
-NOTE = Unfinished(DELETE, UID, SESSION, erase=True)
+NOTE = Intent(DELETE, UID, SESSION, erase=True)
 
 
 class World:
@@ -49,12 +49,12 @@ class World:
         self.disk: Disk = SimulatedDisk(storage)
         stores = (LedgerStore(self.disk), SnapshotStore(self.disk), ArtifactStore(self.disk))
         self.files = Files(*stores, InlineWorker(), InlineWorker())
-        engine, flusher = Engine(GroupCommit(3000, None)), Any
+        engine, flusher = Engine(FlushSchedule(3000, None)), Any
         self.sessions = Sessions(engine, flusher, self.files, "", lambda *_: None)
-        self._finishing = Finishing(engine, flusher, self.files, self.sessions)
+        self._intent_finisher = IntentFinisher(engine, flusher, self.files, self.sessions)
 
     def start(self) -> None:
-        anyio.run(self._finishing.restore)
+        anyio.run(self._intent_finisher.restore)
         self.files.ledgers.sweep_temporary()
 
     def write(self, session_id: str) -> None:
@@ -64,8 +64,8 @@ class World:
         self.files.snapshots.write_base(UID, session_id, 4, 1, b"never the truth")
 
     def fork(self) -> bool:
-        founding = Founding(self.files, SessionFiles(*self.files[:2]))
-        return founding.found(UID, "fork", forked(), Source(UID, SESSION))
+        forks = SessionFork(self.files, SessionFiles(*self.files[:2]))
+        return forks.found(UID, "fork", forked(), Source(UID, SESSION))
 
     def delete(self) -> None:
         self.sessions._note_delete(NOTE, is_open=False)
@@ -84,8 +84,8 @@ class World:
         assert self.files.artifacts.read(UID, session_id, DIGEST) == CONTENT
         return True
 
-    def notes(self) -> list[Unfinished | FormatError]:
-        return list(self.files.ledgers.unfinished.notes())
+    def notes(self) -> list[Intent | FormatError]:
+        return list(self.files.ledgers.intents.notes())
 
 
 def forked() -> Forked:
@@ -155,7 +155,7 @@ def test_an_error_of_the_disk_that_passes_changes_nothing_of_the_start(
 
             world = World(storage)
             storage.fail = fails
-            anyio.run(world._finishing.restore)
+            anyio.run(world._intent_finisher.restore)
             met, failing = failing < len(verbs), failing + 1
             storage.fail = lambda *_: 0
             assert (world.sessions.unread, world.sessions.unread_notes) == ({}, None), verbs
@@ -209,10 +209,10 @@ def test_a_note_is_read_as_it_was_written_or_not_at_all(session_id: str) -> None
     storage = Storage(Random(1))
     disk = SimulatedDisk(storage)
     disk.make_dir("sessions")
-    store = UnfinishedStore(disk)
+    store = IntentStore(disk)
     notes = [
-        Unfinished(DELETE, UID, session_id, erase=True, log="ab" * 16, until_no=7),
-        Unfinished(FORK, UID, session_id, artifacts=[DIGEST.hex()]),
+        Intent(DELETE, UID, session_id, erase=True, log="ab" * 16, until_no=7),
+        Intent(FORK, UID, session_id, artifacts=[DIGEST.hex()]),
     ]
     for note in notes:
         assert store.earlier(note) is None
@@ -237,12 +237,12 @@ def test_a_note_is_read_as_it_was_written_or_not_at_all(session_id: str) -> None
 def test_nothing_comes_of_a_source_that_is_gone() -> None:
     world = World(Storage(Random(1)))
     world.write(SESSION)
-    with world.sessions.founding.source(UID, SESSION) as source:
-        world.sessions.founding.goes((UID + 1, SESSION))
+    with world.sessions.forks.source(UID, SESSION) as source:
+        world.sessions.forks.goes((UID + 1, SESSION))
         assert not source.is_gone
-        world.sessions.founding.goes((UID, SESSION))
+        world.sessions.forks.goes((UID, SESSION))
         with pytest.raises(Refusal, match="deleted meanwhile"):
-            world.sessions.founding.found(UID, "fork", forked(), source)
+            world.sessions.forks.found(UID, "fork", forked(), source)
     assert not world.is_whole("fork")
 
 
@@ -253,12 +253,12 @@ def test_notes_that_cannot_be_read_keep_sessions_from_being_written() -> None:
     World(storage).sessions._note_delete(NOTE, is_open=True)
     storage.fail = lambda verb, path: 5 if (verb, path) == ("list", "sessions") else 0
     world = World(storage)
-    anyio.run(world._finishing.restore)
+    anyio.run(world._intent_finisher.restore)
     with pytest.raises(OSError, match="Input/output"):
         anyio.run(world.sessions.open, UID, SESSION)
     storage.fail = lambda verb, path: 5 if verb == "unlink" and "chat" not in path else 0
     world = World(storage)
-    anyio.run(world._finishing.restore)
+    anyio.run(world._intent_finisher.restore)
     with pytest.raises(OSError, match="Input/output"):
         anyio.run(world.sessions.open, UID, SESSION)
     storage.fail = lambda *_: 0
@@ -274,15 +274,15 @@ def test_notes_that_can_be_read_again_keep_their_own_sessions_alone() -> None:
     World(storage).sessions._note_delete(NOTE, is_open=True)
     storage.fail = lambda verb, path: 5 if (verb, path) == ("list", "sessions") else 0
     world = World(storage)
-    anyio.run(world._finishing.restore)
-    anyio.run(world._finishing.round, 1.0)
+    anyio.run(world._intent_finisher.restore)
+    anyio.run(world._intent_finisher.round, 1.0)
     with pytest.raises(OSError, match="Input/output"):
         anyio.run(world.sessions.open, UID, "fork")
     storage.fail = lambda *_: 0
-    anyio.run(world._finishing.round, 1.5)
+    anyio.run(world._intent_finisher.round, 1.5)
     with pytest.raises(OSError, match="Input/output"):  # it looks once a second
         anyio.run(world.sessions.open, UID, "fork")
-    anyio.run(world._finishing.round, 2.0)
+    anyio.run(world._intent_finisher.round, 2.0)
     assert anyio.run(world.sessions.open, UID, "fork") is not None
     for ask in (world.sessions.open, world.sessions.delete):
         with pytest.raises(OSError, match="is ended by the next start"):
@@ -319,9 +319,9 @@ def test_on_a_full_disk_the_note_of_a_delete_has_the_reserve() -> None:
     World(storage).write(SESSION)
     storage.room = 0
     aside = Aside(storage, 4096)
-    store = UnfinishedStore(SimulatedDisk(storage), aside)
+    store = IntentStore(SimulatedDisk(storage), aside)
     with pytest.raises(OSError, match="No space"):
-        store.note(Unfinished(FORK, UID, "fork"))
+        store.note(Intent(FORK, UID, "fork"))
     assert aside.room == 4096
     world = World(storage)
     world.files = Files(LedgerStore(world.disk, aside), *world.files[1:])
@@ -331,8 +331,8 @@ def test_on_a_full_disk_the_note_of_a_delete_has_the_reserve() -> None:
     assert aside.room == 0
     world.sessions._remove(NOTE, world.files.ledgers.deleted.begin(), {}, is_open=False)
     assert aside.room == 0
-    world._finishing._files = world.files
-    anyio.run(world._finishing.round, 1.0)
+    world._intent_finisher._files = world.files
+    anyio.run(world._intent_finisher.round, 1.0)
     assert aside.room > 0, "put aside again"
     assert not World(storage).is_whole(SESSION)
 

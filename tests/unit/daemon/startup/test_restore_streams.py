@@ -10,10 +10,10 @@ from walld_client.wire import messages as wire
 
 from walld.daemon.startup.restore_streams import restore
 from walld.engine.engine import Engine
-from walld.engine.flush_schedule import GroupCommit
-from walld.engine.partial_index import Kept, KeptFacts
-from walld.engine.peer import Connection, Process
-from walld.recovery.startup_recovery import mend
+from walld.engine.flush_schedule import FlushSchedule
+from walld.engine.partial_index import IndexedPartial, PartialIndex
+from walld.engine.producer import Connection, Process
+from walld.recovery.startup_recovery import recover_storage
 from walld.wal.records import Owner
 
 
@@ -49,9 +49,9 @@ def test_streams_are_what_they_were(world: World, agent: Connection) -> None:
 
 def test_numbers_go_on_where_they_were(world: World, agent: Connection) -> None:
     again = world.restarted(power=False)
-    sealing = again.engine.sealing
-    assert sealing.next_batch == world.engine.sealing.next_batch
-    assert sealing.written_no == sealing.synced_no == sealing.next_batch - 1
+    batches = again.engine.batches
+    assert batches.next_batch == world.engine.batches.next_batch
+    assert batches.written_no == batches.synced_no == batches.next_batch - 1
     assert again.engine.registry.last_no == 4, "of released streams too: none is given twice"
 
 
@@ -83,9 +83,11 @@ def test_live_while_its_process_is_there_else_an_orphan_at_once(
         asked.append((uid, owner))
         return process if found else None
 
-    engine = Engine(GroupCommit(3000, None))
+    engine = Engine(FlushSchedule(3000, None))
     engine.log_uuid = LOG
-    mended = mend(LogDisk(dict(world.files)), cast("Any", KeptAlone(Kept())), LOG)
+    mended = recover_storage(
+        LogDisk(dict(world.files)), cast("Any", KeptAlone(PartialIndex())), LOG
+    )
     restore(engine, mended, boot, watch, 0.0)
     assert asked == [(1000, Owner("boot", 7, 0, 0))] * 3
     streams = engine.registry.by_no.values()
@@ -95,24 +97,24 @@ def test_live_while_its_process_is_there_else_an_orphan_at_once(
 
 
 def test_what_is_kept_is_not_live_again(world: World, agent: Connection) -> None:
-    kept = Kept()
-    kept.add(1000, "s", "r1", KeptFacts(1, 2, 9, 5))
+    kept = PartialIndex()
+    kept.add(1000, "s", "r1", IndexedPartial(1, 2, 9, 5))
     again = world.restarted(power=False, kept=kept)
     assert sorted(again.engine.registry.by_no) == [2, 3]
-    assert again.engine.kept.facts(1000, "s", "r1") is not None
+    assert again.engine.partials.facts(1000, "s", "r1") is not None
 
 
 def test_what_grew_since_it_was_kept_is_live(world: World, agent: Connection) -> None:
-    kept = Kept()
-    kept.add(1000, "s", "r1", KeptFacts(1, 1, 9, 5))
+    kept = PartialIndex()
+    kept.add(1000, "s", "r1", IndexedPartial(1, 1, 9, 5))
     again = world.restarted(power=False, kept=kept)
     assert sorted(again.engine.registry.by_no) == [1, 2, 3]
 
 
 def test_a_partial_whose_stream_was_released_goes_too(world: World, agent: Connection) -> None:
     """The daemon was killed between the tombstone and the file (K3)."""
-    kept = Kept()
-    kept.add(1000, "s", "r4", KeptFacts(4, 1, 9, 5))
+    kept = PartialIndex()
+    kept.add(1000, "s", "r4", IndexedPartial(4, 1, 9, 5))
     again = world.restarted(power=False, kept=kept)
     assert list(again.engine.unwanted) == [(1000, "s", "r4")]
 

@@ -22,7 +22,7 @@ from virtual_daemon import Home, Peer, asked, living, run, text_of
 from walld_client.wire import messages as wire
 
 from walld.disk.real import RealDisk
-from walld.disk.retrying import PatientDisk
+from walld.disk.retrying import RetryingDisk
 from walld.partials import tombstone_file
 from walld.partials.store import PartialStore
 from walld.partials.tombstone_file import done_with
@@ -198,7 +198,7 @@ def test_what_lasts_is_tried_three_times_and_no_more(
 
     monkeypatch.setattr(RealDisk, verb, planted)
     with RealDisk(str(made.path)) as disk, suppress(OSError):
-        patient = PatientDisk(disk)
+        patient = RetryingDisk(disk)
         done_with(patient, LOG, [], [], is_all=True)
         find_partials(PartialStore(patient))
         for _ in LogScan(patient, LOG):

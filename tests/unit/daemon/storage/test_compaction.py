@@ -17,7 +17,7 @@ from walld_client.wire import messages as wire
 from walld import limits
 from walld.daemon.storage.compaction import _CARRY_BYTES_MAX, _run_within, _small_run, carried_flags
 from walld.disk.real import RealDisk
-from walld.engine.batch import Sealed
+from walld.engine.batch import SealedBatch
 from walld.engine.segments import Segment
 from walld.engine.stream import Place, Stream
 from walld.wal.layout import ENTRY_BYTES, Flag
@@ -108,7 +108,7 @@ def records_written(virtual: Virtual) -> list[int]:
     count = [0]
     written = virtual.engine.written
 
-    def counted(sealed: Sealed, offset: int, now: float) -> None:
+    def counted(sealed: SealedBatch, offset: int, now: float) -> None:
         written(sealed, offset, now)
         dead = Flag.CARRIED | Flag.RELEASED | Flag.RESOLVED
         count[0] += sum(1 for row in entries(sealed) if not row[4] & dead)

@@ -29,7 +29,7 @@ async def with_nothing_alive(home: Home) -> tuple[int, bytes]:
             agent.send(wire.Start(1, 0, "r", "s"), wire.Token(1, 1, b"x"))
             agent.send(wire.End(1, 2, True, "stop"), wire.Release(1, 3))
             await agent.drain("synced")
-        found = virtual.engine.sealing.written_no, virtual.engine.log_uuid
+        found = virtual.engine.batches.written_no, virtual.engine.log_uuid
         await virtual.crash()
     return found
 
@@ -140,7 +140,7 @@ def test_a_start_opens_no_segment_of_which_nothing_is_alive(tmp_path: Path) -> N
             with Peer(virtual) as agent:
                 agent.send(wire.Start(1, 0, "r", "s"), wire.Token(1, 1, b"x"))
                 await agent.drain("synced")
-            no, log, epoch = virtual.engine.sealing.written_no, virtual.engine.log_uuid, 1
+            no, log, epoch = virtual.engine.batches.written_no, virtual.engine.log_uuid, 1
             await virtual.crash()
         for segment_id in range(50, 150):
             header = pack_segment_header(SegmentHeader(log, segment_id, no, epoch))
@@ -171,6 +171,6 @@ def test_none_goes_where_what_would_be_left_proves_no_log(tmp_path: Path) -> Non
             assert there.exists()
             await virtual.crash()
         async with living(home) as virtual:
-            assert virtual.daemon.state.doubt is None
+            assert virtual.daemon.status.doubt is None
 
     run(main)

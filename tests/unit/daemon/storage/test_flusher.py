@@ -32,11 +32,11 @@ def test_memory_of_what_is_not_synced_is_bounded(tmp_path: Path) -> None:
                     agent.send(wire.Token(1, 1, PIECE))
                     await anyio.sleep(0.1)
                 most = limits.UNSYNCED_BYTES_MAX + limits.BATCH_BYTES_MAX
-                assert limits.UNSYNCED_BYTES_MAX / 2 < virtual.engine.sealing.unsynced_bytes <= most
+                assert limits.UNSYNCED_BYTES_MAX / 2 < virtual.engine.batches.unsynced_bytes <= most
                 virtual.syncer.seconds = 0.0
                 for agent in agents:
                     await agent.drain("synced")
-                assert virtual.engine.sealing.unsynced_bytes < 100, "a batch that only tells"
+                assert virtual.engine.batches.unsynced_bytes < 100, "a batch that only tells"
                 assert all(one.synced_seq == 1 for one in virtual.engine.registry.by_no.values())
 
     run(main)
@@ -54,7 +54,7 @@ def test_a_stop_in_the_middle_of_a_flush_finishes_it(tmp_path: Path) -> None:
                     agent.send(wire.Token(1, 1, PIECE))
                     await anyio.sleep(0.004)
                 await anyio.sleep(0.6)
-                assert 0 < virtual.engine.sealing.written_no < 8
+                assert 0 < virtual.engine.batches.written_no < 8
         async with living(home) as again:
             for number in range(20):
                 reply = await recovered(again, f"r{number}")

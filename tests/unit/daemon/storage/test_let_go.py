@@ -22,9 +22,9 @@ WORDS = wire.Token(1, 1, b"what was said "), wire.Token(1, 2, b"before")
 async def orphaned(virtual: Virtual, stream_id: str = "r") -> tuple[str, str]:
     """The owner of a stream is taken for gone, and its partial is made: its names."""
     virtual.engine.orphan(virtual.engine.registry.by_key[UID, stream_id], "agent_lost")
-    virtual.daemon.background.wake()
-    await until(lambda: virtual.engine.kept.where(UID, stream_id))
-    names = virtual.engine.kept.where(UID, stream_id)
+    virtual.daemon.maintenance.wake()
+    await until(lambda: virtual.engine.partials.where(UID, stream_id))
+    names = virtual.engine.partials.where(UID, stream_id)
     assert names is not None
     return names
 
@@ -79,9 +79,9 @@ def test_no_age_ends_a_reply_whose_owner_is_back(tmp_path: Path) -> None:
                 await orphaned(virtual)
                 agent.send(wire.Resume(START, 3, 2, 3), wire.Token(1, 3, b" and behind"))
                 await agent.drain("synced")
-                keeper = virtual.daemon.background._keeper
-                keeper._retention = -10.0
-                await keeper.expire()
+                partial_writer = virtual.daemon.maintenance._partial_writer
+                partial_writer._retention = -10.0
+                await partial_writer.expire()
                 agent.send(wire.Token(1, 4, b" that"))
                 await agent.drain("synced")
             await virtual.crash()
@@ -101,21 +101,21 @@ def test_a_second_resolve_takes_no_new_reply_of_that_id(tmp_path: Path) -> None:
             with await said(virtual) as agent:
                 names = await orphaned(virtual)
             assert agent
-            keeper = virtual.daemon.background._keeper
-            synced, may_go, waits = keeper._synced, anyio.Event(), [False] * 10 + [True]
+            partial_writer = virtual.daemon.maintenance._partial_writer
+            synced, may_go, waits = partial_writer._synced, anyio.Event(), [False] * 10 + [True]
 
             async def held(now: float) -> None:
                 await synced(now)
                 if waits.pop():
                     await may_go.wait()
 
-            vars(keeper)["_synced"] = held
+            vars(partial_writer)["_synced"] = held
             async with anyio.create_task_group() as both:
-                both.start_soon(keeper.resolve_partial, UID, *names)
+                both.start_soon(partial_writer.resolve_partial, UID, *names)
                 await anyio.sleep(1)
-                if names[1] in virtual.engine.kept.of_session(UID, "s"):
-                    await keeper.resolve_partial(UID, *names)
-                await keeper.remove_unwanted()
+                if names[1] in virtual.engine.partials.of_session(UID, "s"):
+                    await partial_writer.resolve_partial(UID, *names)
+                await partial_writer.remove_unwanted()
                 with Peer(virtual) as other:
                     other.send(START, wire.Token(1, 1, b"another reply"))
                     await other.drain("synced")
@@ -167,17 +167,17 @@ def test_the_latest_is_the_one_before_where_the_last_is_let_go_meanwhile(tmp_pat
             with await said(virtual) as agent:
                 agent.send(wire.Start(2, 0, "q", "s"), wire.Token(2, 1, b"a later one"))
                 await agent.drain("synced")
-            recovery = virtual.daemon.requests._sessions._recovery
-            latest = recovery._latest
+            replies = virtual.daemon.query_server._sessions._replies
+            latest = replies._latest
 
             async def resolved(*given: Any) -> Any:
                 found = await latest(*given)
                 later = virtual.engine.registry.by_key.get((UID, "q"))
                 if later is not None:
-                    virtual.engine.removed.let_go(later, anyio.current_time())
+                    virtual.engine.resolved.let_go(later, anyio.current_time())
                 return found
 
-            vars(recovery)["_latest"] = resolved
+            vars(replies)["_latest"] = resolved
             with Peer(virtual, "query") as reader:
                 reader.send(wire.Recover(1, "latest", "s"))
                 answer = await reader.hear(wire.Answer)
@@ -190,9 +190,9 @@ async def nothing_left(virtual: Virtual) -> None:
     await anyio.sleep(3)
     for stream in list(virtual.engine.registry.by_key.values()):
         virtual.engine.orphan(stream, "agent_lost")
-    virtual.daemon.background.wake()
+    virtual.daemon.maintenance.wake()
     await anyio.sleep(3)
-    assert virtual.engine.kept.all_names() == []
+    assert virtual.engine.partials.all_names() == []
     assert await recovered(virtual, "r") is None
 
 
@@ -203,7 +203,7 @@ def test_a_reply_of_a_turn_that_was_released_stays_so_behind_the_delete(tmp_path
 
     async def main() -> None:
         async with living(Home(tmp_path)) as virtual:
-            turns = virtual.daemon.requests._sessions._turns
+            turns = virtual.daemon.query_server._sessions._turns
             settle = turns._settle
 
             async def later(_stream: Any) -> None:
@@ -212,7 +212,7 @@ def test_a_reply_of_a_turn_that_was_released_stays_so_behind_the_delete(tmp_path
             vars(turns)["_settle"] = later
             agent = Peer(virtual)
             agent.send(start, *said_whole)
-            await until(lambda: virtual.engine.settling.streams)
+            await until(lambda: virtual.engine.turn_commit.streams)
             agent.socket.close()
             with Peer(virtual, "query") as reader:
                 reader.send(wire.Delete(1, "s"))
@@ -253,7 +253,7 @@ def test_whose_end_only_the_owner_knows_of_may_still_be_released(tmp_path: Path)
 def test_what_is_known_of_them_is_bounded_by_user(tmp_path: Path) -> None:
     async def main() -> None:
         async with living(Home(tmp_path)) as virtual:
-            removed = virtual.engine.removed
+            removed = virtual.engine.resolved
             begin = (await begun(virtual)).begin
             for uid, count in ((1, 3), (2, 100)):
                 for number in range(count):

@@ -22,7 +22,7 @@ from virtual_daemon import (
 )
 from walld_client.wire import messages as wire
 
-from walld.daemon.storage.partial_writer import Keeper
+from walld.daemon.storage.partial_writer import PartialWriter
 from walld.engine.stream import Stream
 
 UID = os.getuid()
@@ -32,8 +32,8 @@ START = wire.Start(1, 0, "r", "s")
 async def orphaned(virtual: Virtual, stream_id: str = "r") -> None:
     """The owner of a stream is gone, and its partial is made."""
     virtual.engine.orphan(virtual.engine.registry.by_key[UID, stream_id], "agent_lost")
-    virtual.daemon.background.wake()
-    await until(lambda: virtual.engine.kept.where(UID, stream_id))
+    virtual.daemon.maintenance.wake()
+    await until(lambda: virtual.engine.partials.where(UID, stream_id))
 
 
 def test_the_log_lets_go_of_a_partial_that_is_durable_and_not_before(tmp_path: Path) -> None:
@@ -98,13 +98,13 @@ def test_a_partial_goes_after_its_tombstone_is_synced(tmp_path: Path, by: str) -
                 await agent.drain("synced")
                 await orphaned(virtual)
                 virtual.faults.told.clear()
-                remove = virtual.daemon.background._keeper._store.remove_named
+                remove = virtual.daemon.maintenance._partial_writer._store.remove_named
 
                 def watched(*names: Any) -> None:
                     verbs.append([verb for verb, _, _ in virtual.faults.told])
                     remove(*names)
 
-                vars(virtual.daemon.background._keeper._store)["remove_named"] = watched
+                vars(virtual.daemon.maintenance._partial_writer._store)["remove_named"] = watched
                 if by == "a resolve":
                     with Peer(virtual, "query") as reader:
                         reader.send(wire.Resolve(1, "r", 2))
@@ -178,20 +178,20 @@ def test_a_sync_that_fails_while_a_place_is_looked_for_puts_it_off(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What is written again meanwhile is the log's still, and wants a tombstone."""
-    looks = Keeper._has_place
+    looks = PartialWriter._has_place
 
     async def main() -> None:
         home = Home(tmp_path)
         async with living(home) as virtual:
-            sealing = virtual.engine.sealing
+            batches = virtual.engine.batches
 
-            async def looks_while_a_sync_fails(self: Keeper, stream: Stream) -> bool:
+            async def looks_while_a_sync_fails(self: PartialWriter, stream: Stream) -> bool:
                 if all(number is None for _, _, number in virtual.faults.told):
                     virtual.faults.next["sync"] = [errno.EIO]
                     virtual.worker.seconds = 0.5
-                    virtual.engine.commit.hurry_sync()
+                    virtual.engine.schedule.hurry_sync()
                     virtual.daemon.syncer.wake()
-                    await until(lambda: sealing.written_no < last)
+                    await until(lambda: batches.written_no < last)
                 found = await looks(self, stream)
                 virtual.background.seconds = 1.0  # it is written again while the partial is made
                 return found
@@ -201,13 +201,13 @@ def test_a_sync_that_fails_while_a_place_is_looked_for_puts_it_off(
                 await agent.drain("synced")
                 agent.send(wire.Token(1, 2, b"and not"))
                 await agent.drain()
-            last = sealing.written_no
+            last = batches.written_no
             with monkeypatch.context() as patch:
-                patch.setattr(Keeper, "_has_place", looks_while_a_sync_fails)
+                patch.setattr(PartialWriter, "_has_place", looks_while_a_sync_fails)
                 await orphaned(virtual)
-            names = virtual.engine.kept.where(UID, "r")
+            names = virtual.engine.partials.where(UID, "r")
             assert names is not None
-            facts = virtual.engine.kept.facts(UID, *names)
+            facts = virtual.engine.partials.facts(UID, *names)
             assert facts is not None
             assert (facts.last_seq, facts.wal_until) == (2, last)
 

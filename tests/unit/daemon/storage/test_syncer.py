@@ -41,7 +41,7 @@ def test_a_failed_sync_is_never_tried_again_on_that_file(tmp_path: Path) -> None
                 segments = [path for verb, path, _ in virtual.faults.told if verb == "sync"]
                 assert len(set(segments)) == 2
                 virtual.faults.none_was_tried_again()
-                assert virtual.daemon.state.word == "ok"
+                assert virtual.daemon.status.word == "ok"
                 await virtual.crash()
         await all_is_there_after(home, 20)
 
@@ -61,14 +61,14 @@ def test_nothing_is_acknowledged_between_a_failed_sync_and_the_next_good_one(
                 await anyio.sleep(10)
                 acks = [m for m in agent.heard() if isinstance(m, wire.Ack | wire.Drained)]
                 assert all(isinstance(m, wire.Ack) and m.streams[0][2] <= 10 for m in acks)
-                assert virtual.daemon.state.word == "degraded"
-                assert virtual.daemon.state.trouble is not None
+                assert virtual.daemon.status.word == "degraded"
+                assert virtual.daemon.status.trouble is not None
                 # Its memory may be the only copy: it still answers with all of it.
                 assert text_of(await recovered(virtual, "r")) == said(20)
                 virtual.faults.stuck.clear()
                 await agent.hear(wire.Drained)
                 virtual.faults.none_was_tried_again()
-                assert virtual.daemon.state.word == "ok"
+                assert virtual.daemon.status.word == "ok"
 
     run(main)
 
@@ -116,7 +116,7 @@ def test_a_segment_that_is_bare_when_it_is_synced_is_missed_once_it_holds_someth
         _, newest = sorted((home.data / "wal").glob("*.wal"))
         newest.unlink()
         async with living(home) as again:
-            assert again.daemon.state.status()["start"]["corrupt"] == 1  # type: ignore[index]
+            assert again.daemon.status.status()["start"]["corrupt"] == 1  # type: ignore[index]
             reply = await recovered(again, "r")
             assert reply is not None
             assert [gap.verdict for gap in reply.gaps] == ["corrupt"]
@@ -132,7 +132,7 @@ def test_no_sync_begins_beside_one_that_the_writer_has_begun(tmp_path: Path) -> 
             with Peer(virtual) as agent:
                 agent.send(START)
                 await agent.drain("synced")
-                syncer, written_no = virtual.daemon.syncer, virtual.engine.sealing.written_no
+                syncer, written_no = virtual.daemon.syncer, virtual.engine.batches.written_no
                 following = syncer.follow(written_no)
                 assert following is not None
                 following.start()

@@ -101,7 +101,7 @@ def test_whatever_fails_all_of_it_is_synced_in_the_end(tmp_path: Path, what: str
                 assert virtual.engine.registry.by_no[1].synced_seq == 39
                 assert not any(virtual.faults.next.values()), "all of it happened"
                 virtual.faults.none_was_tried_again()
-                assert virtual.daemon.state.word == "ok"
+                assert virtual.daemon.status.word == "ok"
                 await virtual.crash()
         await all_is_there_after(home, 39)
 
@@ -213,13 +213,13 @@ def test_a_full_disk_is_tried_again_and_agents_go_on(tmp_path: Path) -> None:
                 tries = [t for t in virtual.faults.told[before:] if t[0] == "write"]
                 assert 5 <= len(tries) <= 25, "about one a second"
                 assert len({path for _, path, _ in tries}) == 1, "no new segment for want of room"
-                assert virtual.daemon.state.word == "disk_full"
+                assert virtual.daemon.status.word == "disk_full"
                 assert text_of(await recovered(virtual, "r")) == said(20)
                 agent.send(*tokens(21, 30))
                 virtual.faults.stuck.clear()
                 await agent.drain("synced")
                 await anyio.sleep(3)
-                assert virtual.daemon.state.word == "ok"
+                assert virtual.daemon.status.word == "ok"
                 await virtual.crash()
         await all_is_there_after(home, 30)
 

@@ -75,7 +75,7 @@ def test_who_waits_at_a_socket_that_is_replaced_is_let_in(tmp_path: Path) -> Non
             peers = [stack.enter_context(Peer(virtual)) for _ in range(20)]
             os.unlink(virtual.home.socket_path)
             listener = stack.enter_context(bind(virtual.home.socket_path, 0o600, None))
-            virtual.daemon.door.listen_at(listener, virtual._listener)
+            virtual.daemon.acceptor.listen_at(listener, virtual._listener)
             assert virtual._listener.fileno() == -1
             peers.append(stack.enter_context(Peer(virtual)))
             for peer in peers:
@@ -97,15 +97,15 @@ def test_without_descriptors_it_waits_and_goes_on(tmp_path: Path) -> None:
 
     async def main() -> None:
         async with living(Home(tmp_path)) as virtual:
-            ((fd, listener),) = virtual.daemon.door._listeners.items()
+            ((fd, listener),) = virtual.daemon.acceptor._listeners.items()
             planted = Exhausted(fileno=os.dup(listener.fileno()))
             planted.setblocking(False)
-            virtual.daemon.door._listeners[fd] = planted
+            virtual.daemon.acceptor._listeners[fd] = planted
             with Peer(virtual) as agent:
                 agent.send(START)
                 await agent.drain()
             assert planted.failures == 0
-            virtual.daemon.door._listeners[fd] = listener
+            virtual.daemon.acceptor._listeners[fd] = listener
             planted.close()
 
     run(main)
@@ -149,8 +149,8 @@ def test_while_an_agent_waits_a_crowd_comes_one_by_one_with_rests(
 
     async def main() -> None:
         async with living(Home(tmp_path)) as virtual:
-            connections, intake = virtual.daemon.connections, virtual.daemon.intake
-            steps, let_in = [], intake.let_in
+            connections, socket_reader = virtual.daemon.connections, virtual.daemon.socket_reader
+            steps, let_in = [], socket_reader.let_in
 
             def counted(at_most: int = ACCEPTS_MAX) -> bool:
                 before = connections.admitted
@@ -163,7 +163,7 @@ def test_while_an_agent_waits_a_crowd_comes_one_by_one_with_rests(
                 await agent.drain()
                 if not waits:
                     await anyio.sleep(2 * limits.ASKED_SECONDS)
-                monkeypatch.setattr(intake, "let_in", counted)
+                monkeypatch.setattr(socket_reader, "let_in", counted)
                 first, begun = connections.admitted, anyio.current_time()
                 for _ in range(most):
                     held.enter_context(Peer(virtual))

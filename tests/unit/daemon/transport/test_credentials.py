@@ -12,7 +12,7 @@ import msgspec
 import pytest
 
 from walld.daemon.transport import credentials
-from walld.daemon.transport.liveness import Processes
+from walld.daemon.transport.liveness import Liveness
 from walld.wal.records import Owner
 
 
@@ -107,13 +107,13 @@ def test_the_boot_has_a_name() -> None:
 
 def test_a_living_process_is_not_the_one_of_another_boot_with_its_numbers() -> None:
     here, there = socket.socketpair()
-    processes = Processes("this-boot")
+    liveness = Liveness("this-boot")
     with here, there:
-        process = processes.of_peer(there, credentials.credentials(there))
+        process = liveness.of_peer(there, credentials.credentials(there))
     owner = process.owner
     try:
-        assert processes.of_owner(os.getuid(), owner, 0.0) is process
+        assert liveness.of_owner(os.getuid(), owner, 0.0) is process
         before = msgspec.structs.replace(owner, boot_id="the-boot-before")
-        assert processes.of_owner(os.getuid(), before, 0.0) is None
+        assert liveness.of_owner(os.getuid(), before, 0.0) is None
     finally:
-        processes.close()
+        liveness.close()

@@ -58,7 +58,7 @@ def test_who_has_given_its_share_waits_for_the_flush_and_nobody_else_does(tmp_pa
                     written = virtual.engine.agent_bytes
                     await quiet.drain()
                     assert virtual.engine.agent_bytes - written <= 4 * share
-                    assert virtual.engine.sealing.queue_bytes <= 2 * share
+                    assert virtual.engine.batches.queue_bytes <= 2 * share
                 virtual.worker.seconds = 0.0
                 await until(lambda: taken(virtual, "loud") == 400 * len(PIECE))
                 await loud.drain()
@@ -84,7 +84,7 @@ def test_while_much_is_not_synced_no_new_share_is_given(tmp_path: Path) -> None:
                 assert half - limits.SHARE_BYTES < taken(virtual, "loud") < half + most
                 quiet.send(wire.Token(1, 1, b"still taken"))
                 await quiet.drain()
-                assert virtual.engine.sealing.unsynced_bytes < half + most
+                assert virtual.engine.batches.unsynced_bytes < half + most
                 virtual.syncer.seconds = 0.0
                 await until(lambda: taken(virtual, "loud") == 2000 * len(PIECE), 600)
                 await loud.drain("synced")
@@ -103,7 +103,7 @@ def test_who_gives_nothing_that_is_queued_is_not_held_for_a_flush_that_never_com
             with Peer(virtual) as agent:
                 agent.send(wire.Start(1, 0, "r", "s"), wire.Token(1, 1, PIECE))
                 await agent.drain("synced")
-                assert virtual.engine.commit.oldest is None
+                assert virtual.engine.schedule.oldest is None
                 again: list[wire.FromAgent] = [wire.Token(1, 1, PIECE)] * 200
                 await push(agent, [*again, wire.Token(1, 2, b"new")], lambda: True)
                 await until(lambda: virtual.engine.counters.discarded["duplicate"] == 200)
@@ -150,10 +150,10 @@ def test_a_frame_that_was_begun_when_nobody_is_read_any_more_is_not_a_slow_one(
                 peer = next(iter(virtual.daemon.connections.by_fd.values()))
                 await until(lambda: peer.frame_since is not None)
                 held = int(limits.QUEUE_BYTES_MAX * limits.QUEUE_HIGH_SHARE) + 1
-                virtual.engine.sealing.queue_bytes += held
+                virtual.engine.batches.queue_bytes += held
                 agent.socket.send(frame[10:])
                 await anyio.sleep(2 * limits.FRAME_SECONDS_MAX)
-                virtual.engine.sealing.queue_bytes -= held
+                virtual.engine.batches.queue_bytes -= held
                 await agent.drain()
                 assert text_of(await recovered(virtual, "r")) == b"whole"
 
@@ -197,7 +197,7 @@ def test_a_silence_is_no_age(tmp_path: Path) -> None:
                 peers = list(virtual.daemon.connections.by_fd.values())
                 for first in range(1, 100):
                     await push(loud, flood(first, 1), lambda: True)
-                    if any(virtual.daemon.shares.is_held(peer) for peer in peers):
+                    if any(virtual.daemon.fair_queue.is_held(peer) for peer in peers):
                         break
                 else:
                     raise AssertionError("nobody was held")
@@ -219,12 +219,12 @@ def test_the_age_of_what_was_not_read_counts(tmp_path: Path) -> None:
                 agent.send(wire.Start(1, 0, "r", "s"))
                 await agent.drain()
                 held = int(limits.QUEUE_BYTES_MAX * limits.QUEUE_HIGH_SHARE) + 1
-                virtual.engine.sealing.queue_bytes += held
+                virtual.engine.batches.queue_bytes += held
                 agent.send(wire.Token(1, 1, b"paused"))
                 await anyio.sleep(2)
-                virtual.daemon.shares.begun()  # a pause ends by flushes that take what is queued
+                virtual.daemon.fair_queue.begun()  # flushes of what is queued end a pause
                 await anyio.sleep(2)
-                virtual.engine.sealing.queue_bytes -= held
+                virtual.engine.batches.queue_bytes -= held
                 await agent.drain()
                 assert virtual.lag_max() > 3.5, "and it was a tenth at most before"
 

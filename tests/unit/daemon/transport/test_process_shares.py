@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 
 from walld import limits
-from walld.daemon.transport.process_shares import Parts
+from walld.daemon.transport.process_shares import ProcessShares
 from walld.engine.engine import Engine
-from walld.engine.flush_schedule import GroupCommit
-from walld.engine.peer import Process
+from walld.engine.flush_schedule import FlushSchedule
+from walld.engine.producer import Process
 from walld.engine.stream import Stream
 from walld.wal.records import Begin, Owner
 
@@ -19,9 +19,9 @@ class World:
     """Parts of an engine in which something waits for a flush."""
 
     def __init__(self) -> None:
-        self.engine = Engine(GroupCommit(3000, None))
-        self.engine.commit.offered(0.0)
-        self.parts = Parts(self.engine)
+        self.engine = Engine(FlushSchedule(3000, None))
+        self.engine.schedule.offered(0.0)
+        self.parts = ProcessShares(self.engine)
         self.now = 100.0
 
     @staticmethod
@@ -191,8 +191,8 @@ def test_where_no_flush_would_let_it_go_on_nobody_is_held() -> None:
         world.gives(flood)
         assert not world.parts.turn_bytes(flood)
         if ease == "idle":
-            world.engine.commit.flush_begun()
-            world.engine.commit.flush_ended()
+            world.engine.schedule.flush_begun()
+            world.engine.schedule.flush_ended()
         else:
             setattr(world.engine if ease == "disk_full" else world.parts, ease, True)
         assert world.parts.turn_bytes(flood) == limits.BUSY_READ_BYTES

@@ -11,7 +11,7 @@ from engine_world import World
 from virtual_daemon import Home, Peer, asked, living, run
 from walld_client.wire import messages as wire
 
-from walld.daemon.transport.query_sockets import Callers
+from walld.daemon.transport.query_sockets import QuerySockets
 
 
 def test_who_waits_waits_for_those_who_are_gone_by_then() -> None:
@@ -19,13 +19,13 @@ def test_who_waits_waits_for_those_who_are_gone_by_then() -> None:
     ours: list[socket.socket] = []
 
     async def main() -> None:
-        world, callers = World(), Callers()
+        world, query_sockets = World(), QuerySockets()
         asking = world.connect(b"a" * 16)
 
         def hang_up(number: int) -> None:
             own, other = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
             ours.append(own)
-            callers.add(own, world.connect(bytes([number]) * 16))
+            query_sockets.add(own, world.connect(bytes([number]) * 16))
             other.send(b"unread")
             other.close()
 
@@ -37,12 +37,12 @@ def test_who_waits_waits_for_those_who_are_gone_by_then() -> None:
         hang_up(60)
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(one_after_another)
-            assert not callers.has_hung_up(asking)
+            assert not query_sockets.has_hung_up(asking)
             begun = anyio.current_time()
-            await callers.settled(None, asking)
+            await query_sockets.settled(None, asking)
             assert anyio.current_time() - begun < 1.5
             tasks.cancel_scope.cancel()
-        callers.close()
+        query_sockets.close()
 
     run(main)
     for one in ours:
@@ -58,7 +58,7 @@ def test_who_waited_too_long_is_told_so(tmp_path: Path) -> None:
             with Peer(virtual, "query") as peer:
                 peer.send(wire.Append(1, "s", [wire.NewEntry("n", b"{}", "a")]))
                 await peer.hear(wire.Answer)
-            gone = virtual.daemon.connections.callers
+            gone = virtual.daemon.connections.query_sockets
             own, other = socket.socketpair(socket.AF_UNIX, socket.SOCK_STREAM)
             caller = gone.add(own, World().connect(b"g" * 16))
             caller.connection.uid = os.geteuid()

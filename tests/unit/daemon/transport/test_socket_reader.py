@@ -15,8 +15,8 @@ from virtual_daemon import Home, Peer, Virtual, asked, living, recovered, run, t
 from walld_client.wire import messages as wire
 
 from walld import limits
-from walld.daemon.api.replies import Recovery
-from walld.engine.peer import Connection
+from walld.daemon.api.replies import ReplyRequests
+from walld.engine.producer import Connection
 from walld.engine.stream import Stream
 
 START = wire.Start(1, 0, "r", "s")
@@ -26,13 +26,13 @@ ROOT = Path(__file__).parents[4]
 def read_sizes(virtual: Virtual) -> list[tuple[int, int]]:
     """(connection, bytes) of each read that is taken from here on."""
     sizes: list[tuple[int, int]] = []
-    take = virtual.engine.feed.take
+    take = virtual.engine.decoder.take
 
     def counted(connection: Connection, data: bytes, at_ms: int) -> None:
         sizes.append((connection.name, len(data)))
         take(connection, data, at_ms)
 
-    virtual.engine.feed.take = counted  # type: ignore[method-assign]
+    virtual.engine.decoder.take = counted  # type: ignore[method-assign]
     return sizes
 
 
@@ -100,14 +100,14 @@ def test_who_waits_looks_when_something_came(
 ) -> None:
     """No clock wakes it, and it is answered in the moment that it can be."""
     looks = 0
-    has_taken = Recovery._has_taken
+    has_taken = ReplyRequests._has_taken
 
-    def counted(recovery: Recovery, connection: Connection, seen: wire.Seen) -> bool:
+    def counted(replies: ReplyRequests, connection: Connection, seen: wire.Seen) -> bool:
         nonlocal looks
         looks += 1
-        return has_taken(recovery, connection, seen)
+        return has_taken(replies, connection, seen)
 
-    monkeypatch.setattr(Recovery, "_has_taken", counted)
+    monkeypatch.setattr(ReplyRequests, "_has_taken", counted)
 
     async def main() -> None:
         async with living(Home(tmp_path)) as virtual:
@@ -198,13 +198,13 @@ def test_a_full_queue_pauses_agents_and_nothing_is_lost(tmp_path: Path) -> None:
                 agent.send(START)
                 await agent.drain()
                 held = int(limits.QUEUE_BYTES_MAX * limits.QUEUE_HIGH_SHARE) + 1
-                virtual.engine.sealing.queue_bytes += held
+                virtual.engine.batches.queue_bytes += held
                 agent.send(wire.Token(1, 1, b"paused"))
                 await anyio.sleep(10)
                 stream = virtual.engine.registry.by_no[1]
                 assert stream.next_seq == 1, "not read: it waits in the kernel, where it survives"
                 assert (await asked(virtual, wire.Status(1)))["state"] == "ok"
-                virtual.engine.sealing.queue_bytes -= held
+                virtual.engine.batches.queue_bytes -= held
                 await agent.drain()
                 assert text_of(await recovered(virtual, "r")) == b"paused"
 
@@ -217,13 +217,13 @@ def test_a_full_queue_pauses_newcomers_too(tmp_path: Path) -> None:
     async def main() -> None:
         async with living(Home(tmp_path)) as virtual:
             held = int(limits.QUEUE_BYTES_MAX * limits.QUEUE_HIGH_SHARE) + 1
-            virtual.engine.sealing.queue_bytes += held
+            virtual.engine.batches.queue_bytes += held
             with Peer(virtual) as agent:
                 agent.send(START, *(wire.Token(1, seq, b"x" * 1000) for seq in range(1, 21)))
                 await anyio.sleep(10)
-                taken = virtual.engine.sealing.queue_bytes - held
+                taken = virtual.engine.batches.queue_bytes - held
                 assert taken < 2 * limits.DOOR_READ_BYTES
-                virtual.engine.sealing.queue_bytes -= held
+                virtual.engine.batches.queue_bytes -= held
                 await agent.drain()
                 assert text_of(await recovered(virtual, "r")) == b"x" * 20_000
 
@@ -326,7 +326,7 @@ def test_a_dead_process_is_read_to_the_end_and_then_lost(
                 await until(lambda: virtual.engine.registry.by_no)
                 await anyio.sleep(0.01)
             bury(process)
-            await until(virtual.engine.kept.all_names, 5)
+            await until(virtual.engine.partials.all_names, 5)
             reply = await recovered(virtual, "child")
             assert reply is not None
             assert (reply.status, reply.owner_alive, reply.lost_reason) == (
@@ -348,16 +348,16 @@ def test_what_the_dead_left_waits_in_the_kernel_while_the_queue_is_full(tmp_path
     async def main() -> None:
         async with living(Home(tmp_path)) as virtual:
             held = int(limits.QUEUE_BYTES_MAX * limits.QUEUE_HIGH_SHARE) + 1
-            virtual.engine.sealing.queue_bytes += held
+            virtual.engine.batches.queue_bytes += held
             process = child(virtual, READY)
             bury(process)
             await anyio.sleep(10)
-            assert virtual.engine.sealing.queue_bytes - held < 2 * limits.DOOR_READ_BYTES
+            assert virtual.engine.batches.queue_bytes - held < 2 * limits.DOOR_READ_BYTES
             with Peer(virtual, "query") as asking:
                 asking.send(wire.Recover(1, "orphans"))
                 assert (await asking.hear(wire.Error)).code == "behind"
-            virtual.engine.sealing.queue_bytes -= held
-            await until(virtual.engine.kept.all_names, 5)
+            virtual.engine.batches.queue_bytes -= held
+            await until(virtual.engine.partials.all_names, 5)
             reply = await recovered(virtual, "child")
             assert reply is not None
             assert (reply.status, reply.last_seq, reply.gaps) == ("crashed", 500, [])
@@ -389,7 +389,7 @@ def test_what_the_dead_left_is_read_in_parts_while_somebody_waits(
                 assert max(gave) <= 2 * (part + limits.BUSY_READ_BYTES + limits.LITTLE_BYTES)
                 assert len([count for count in gave if count > part // 2]) >= 3
                 virtual.worker.seconds = 0.0
-                await until(virtual.engine.kept.all_names, 60)
+                await until(virtual.engine.partials.all_names, 60)
                 reply = await recovered(virtual, "child")
                 assert reply is not None
                 assert (reply.status, reply.last_seq, reply.gaps) == ("crashed", 500, [])
@@ -408,20 +408,20 @@ def test_once_the_dead_of_a_user_gave_their_part_the_rest_of_them_are_not_tried(
             with Peer(virtual) as agent:
                 agent.send(START)
                 await agent.drain()
-                departed, refused = virtual.daemon.intake.departed, [0]
-                turn, see_off = departed._turn, departed.see_off
+                exited_peers, refused = virtual.daemon.socket_reader.exited_peers, [0]
+                turn, see_off = exited_peers._turn, exited_peers.see_off
 
                 def counted(peer: Any, at_ms: int) -> int:
                     count = turn(peer, at_ms)
-                    refused[-1] += not count and virtual.daemon.shares.is_sated(peer)
+                    refused[-1] += not count and virtual.daemon.fair_queue.has_spent_share(peer)
                     return count
 
                 async def round_of_them() -> None:
                     refused.append(0)
                     await see_off()
 
-                monkeypatch.setattr(departed, "_turn", counted)
-                monkeypatch.setattr(departed, "see_off", round_of_them)
+                monkeypatch.setattr(exited_peers, "_turn", counted)
+                monkeypatch.setattr(exited_peers, "see_off", round_of_them)
                 virtual.worker.seconds = 0.1
                 for process in [child(virtual, READY) for _ in range(6)]:
                     bury(process)
@@ -430,7 +430,7 @@ def test_once_the_dead_of_a_user_gave_their_part_the_rest_of_them_are_not_tried(
                     await agent.drain()
                 assert max(refused) == 1
                 virtual.worker.seconds = 0.0
-                await until(lambda: len(virtual.engine.kept.all_names()) == 1, 60)
+                await until(lambda: len(virtual.engine.partials.all_names()) == 1, 60)
 
     run(main)
 
@@ -447,7 +447,7 @@ def test_what_a_dead_agent_left_is_read_also_by_the_next_daemon(tmp_path: Path) 
             bury(made[0])
 
         async with living(home, before=early) as virtual:
-            await until(virtual.engine.kept.all_names, 5)
+            await until(virtual.engine.partials.all_names, 5)
             reply = await recovered(virtual, "child")
             assert reply is not None
             assert (reply.status, reply.last_seq) == ("crashed", 500)

@@ -70,7 +70,7 @@ class SaverSteps(BaseCheckpointSaver[int]):
         serde: Any = None,
     ) -> None:
         super().__init__(serde=serde)
-        if not hasattr(client, "_outbox"):
+        if not hasattr(client, "_append_queue"):
             raise ValueError(
                 "walld is switched off (WALLD_ENABLED), so there is nowhere to keep checkpoints:"
                 " compile the graph with another checkpointer"
@@ -300,7 +300,7 @@ class SaverSteps(BaseCheckpointSaver[int]):
             if thread is None:
                 # Not `client.session`: state must not go through `redact`.
                 client = self._client
-                session = SessionSteps(session_id, None, _nothing_seen, client._outbox)
+                session = SessionSteps(session_id, None, _nothing_seen, client._append_queue)
                 thread = self._threads[session_id] = ThreadOfSaver(session, self._is_async)
                 self._forget()
             self._threads.move_to_end(session_id)

@@ -1,4 +1,4 @@
-"""Peers: a process, the producer it says it is, and its connections.
+"""A producer of streams: its process, as the kernel names it, and its connections.
 
 Owns: the facts the engine needs of a peer. Refuses: asking the kernel for them
 (`daemon/transport/credentials.py`), sockets.
@@ -22,7 +22,6 @@ class Process:
 
     __slots__ = (
         "connections",
-        "dearness",
         "has_exited",
         "is_lost",
         "owner",
@@ -31,6 +30,7 @@ class Process:
         "turns",
         "uid",
         "visible",
+        "work_per_byte",
     )
 
     def __init__(self, uid: int, owner: Owner, *, visible: bool) -> None:
@@ -42,7 +42,7 @@ class Process:
         self.connections: set[Connection] = set()
         self.queries = 0
         """Connections of it that only ask: they may begin a turn at any time."""
-        self.dearness = 1
+        self.work_per_byte = 1
         """What it says is so many times as much work as tokens of as many bytes."""
         self.has_exited = False
         """The kernel says so; what it sent may not all be read."""
@@ -137,7 +137,7 @@ class Connection:
             self.post(ack)
 
     @property
-    def is_deaf(self) -> bool:
+    def has_stopped_reading(self) -> bool:
         """It does not read what it is told, and much that it has released waits for that."""
         if not self.outbox_bytes or self.producer is None:
             return False
