@@ -209,13 +209,13 @@ class Virtual:
     def __init__(self, home: Home) -> None:
         self.home = home
         self.faults = Faults()
-        self.maintenance, self.worker, self.syncer = Slow(), Slow(), Slow()
+        self.background, self.worker, self.syncer = Slow(), Slow(), Slow()
         self.sessions = Slow()
         home.data.mkdir(mode=0o700, exist_ok=True)
         self.disk = FaultyDisk(str(home.data), self.faults)
         self._owner = own(str(home.data), RetryingDisk(self.disk))
         self._listener = sockets.bind(home.socket_path, 0o600, None)
-        workers = iter([self.maintenance, self.worker, self.syncer, self.sessions, Slow()])
+        workers = iter([self.background, self.worker, self.syncer, self.sessions, Slow()])
         self.daemon = Daemon(
             home.settings,
             self.disk,

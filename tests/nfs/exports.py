@@ -101,7 +101,7 @@ class Way:
         """From here on nothing passes."""
         call("ip", "link", "set", self._link, "down")
 
-    def recover_storage(self) -> None:
+    def mend(self) -> None:
         call("ip", "link", "set", self._link, "up")
 
 
