@@ -112,7 +112,12 @@ class Shares:
         if peer.selector is not None:
             self._sated[peer] = peer.selector
             peer.watch(None)
-            self._hold()
+        self._hold()
+
+    def unwatch(self, peer: Peer) -> None:
+        """Its process has exited: `exited.py` reads it, no sweep does."""
+        self._sated.pop(peer, None)
+        peer.watch(None)
 
     def begun(self) -> None:
         """A flush has begun: whoever gave its share may give another one.
@@ -181,10 +186,6 @@ class Shares:
     def has_sated(self) -> bool:
         """Somebody has given all it may until a flush has begun."""
         return bool(self._sated)
-
-    def is_sated(self, peer: Peer) -> bool:
-        """It is not read until a flush has begun."""
-        return peer in self._sated
 
     @staticmethod
     def is_held(peer: Peer) -> bool:

@@ -100,12 +100,13 @@ class Intake:
         """Sweep for ever."""
         self._swept_at = event_loop.now()
         while True:
-            await anyio.wait_readable(self._epoll.fileno())
+            await self._wait()
             begun = event_loop.now()
             busy = await self.sweep()
             took = event_loop.now() - begun
             # Who waits beside a flood that is held waits for its flush, and for no rest besides.
-            busy = busy or (self._shares.parts.is_awaited and self._shares.has_sated)
+            is_flood = self._shares.has_sated or self.departed.are_left
+            busy = busy or (self._shares.parts.is_awaited and is_flood)
             if self._shares.is_paused or not busy:
                 # Who waits for each flush is late by each rest: it is no longer than the sweep was.
                 least = 0.0 if self._shares.parts.is_awaited else limits.REST_SECONDS_MIN
@@ -117,6 +118,14 @@ class Intake:
                 with anyio.move_on_after(rest):
                     await self._kick.wait()
             self._kick = anyio.Event()
+
+    async def _wait(self) -> None:
+        """Until somebody has sent something. What the dead have left is there, and is no news."""
+        if not self.departed.are_left:
+            await anyio.wait_readable(self._epoll.fileno())
+        elif not self.departed.are_cut_short:
+            with anyio.move_on_after(limits.REST_SECONDS_MIN):
+                await anyio.wait_readable(self._epoll.fileno())
 
     def kick(self) -> None:
         """Somebody waits for what agents have sent: end the rest."""
@@ -170,6 +179,7 @@ class Intake:
         # Before the log is read nobody is lost: what a dead agent sent is still in its socket.
         if self._door.is_open:
             await self.departed.see_off()
+            busy = busy or self.departed.are_cut_short
         if self._behind:
             self._look_behind()
         self._connections.send_posted()
@@ -293,7 +303,7 @@ class Intake:
 
     def _take_in(self, newcomer: Newcomer, at_ms: int) -> None:
         peer, hello, rest = newcomer
-        peer.watch(self._epoll)
+        peer.watch(None if peer.connection.process.has_exited else self._epoll)
         connection, registry = peer.connection, self._engine.registry
         connection.producer = registry.producer(connection.uid, hello.producer)
         connection.producer.connections.append(connection)
@@ -385,7 +395,7 @@ class Intake:
         """Once a second: frames that never get whole, graces that ran out, idle processes."""
         self._shares.tick()
         if self._door.is_open:
-            await self.departed.see_off()  # also where all that is left of one wakes nobody
+            await self.departed.see_off()
             self.callers.look()
         if self._behind:  # that a connection has run dry wakes nobody
             self._look_behind()
