@@ -162,7 +162,14 @@ class Daemon:
             engine, connections, files, writer, metrics, syncing, self._synced
         )
         self.flusher = flusher = Flusher(
-            engine, connections, writer, syncer, metrics, shares.begun, self._flushed
+            engine,
+            connections,
+            writer,
+            syncer,
+            metrics,
+            shares.begun,
+            shares.parts.users.wrote,
+            self._flushed,
         )
         state.writer, state.syncer, state.metrics = writer, syncer, metrics
         state.socket_files = self._socket_files = socket_files

@@ -124,7 +124,9 @@ class Departed:
         """Nobody more is read in this turn."""
         return self._shares.is_paused or self._given > limits.SHARE_BYTES
 
-    async def _see_off_of(self, uid: int, left: deque[tuple[Process, dict[Connection, int]]]) -> None:
+    async def _see_off_of(
+        self, uid: int, left: deque[tuple[Process, dict[Connection, int]]]
+    ) -> None:
         for _ in range(len(left)):
             if self._is_over or uid in self._spent:
                 break
