@@ -158,13 +158,14 @@ class OtherLogs:
 
     @property
     def trouble(self) -> str | None:
-        """The operator's own row, in words. What clients say of a log puts a daemon in no trouble."""
+        """The operator's own row, in words; clients' words put a daemon in no trouble."""
         if ALL_USERS not in self._rows:
             return None
+        row = f"{QUARANTINE_DIR}/{row_name(ALL_USERS)}"
         return (
-            f"{QUARANTINE_DIR}/{row_name(ALL_USERS)}: \"nothing there\" is proven to nobody, since an "
-            "operator knows of another log than this directory has: is the right one mounted? Move "
-            "the row away and restart to take what is here for all there was"
+            f"nothing is proven to be absent: {row} says that there is or was another log than this "
+            "directory has: is the right one mounted? Move the row away and restart to take what "
+            "is here for all there was"
         )
 
     async def run(self) -> None:
