@@ -163,7 +163,7 @@ class OtherLogs:
             return None
         row = f"{QUARANTINE_DIR}/{row_name(ALL_USERS)}"
         return (
-            f"nothing is proven to be absent: {row} says that there is or was another log than this "
+            f"nothing is proven absent: {row} says that there is or was another log than this "
             "directory has: is the right one mounted? Move the row away and restart to take what "
             "is here for all there was"
         )
