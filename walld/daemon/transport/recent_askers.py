@@ -23,7 +23,7 @@ class RecentAskers(Generic[T]):
 
     def __init__(self) -> None:
         self._last: tuple[T | None, float] = (None, -limits.ASKED_SECONDS)
-        self._last_other = self._last
+        self._last_other: tuple[T | None, float] = self._last
 
     def asked(self, who: T | None, now: float) -> None:
         """That one asks."""
