@@ -162,7 +162,14 @@ class Daemon:
             engine, connections, files, writer, metrics, syncing, self._synced
         )
         self.flusher = flusher = Flusher(
-            engine, connections, writer, syncer, metrics, fair_queue.begun, self._flushed
+            engine,
+            connections,
+            writer,
+            syncer,
+            metrics,
+            fair_queue.begun,
+            fair_queue.process_shares.users.wrote,
+            self._flushed,
         )
         status.writer, status.syncer, status.metrics = writer, syncer, metrics
         status.socket_files = self._socket_files = socket_files

@@ -48,8 +48,6 @@ class FlushSchedule:
         self._flush_cost = 0.0
         self._flush_slow = 0.0
         self._sync_cost = 0.0
-        self.write_seconds = 0.0
-        """What the disk's last write took, without all that came before it."""
         self._oldest: float | None = None
         self._in_flight: float | None = None
         self._unsynced_since: float | None = None
@@ -120,10 +118,6 @@ class FlushSchedule:
         self._flush_slow = max(took, self._flush_slow * 0.9)
 
     # --- sync ----------------------------------------------------------------------------------
-
-    def write_took(self, seconds: float) -> None:
-        """The disk's last write."""
-        self.write_seconds = seconds
 
     def written(self, now: float) -> None:
         """Something was written that is not synced."""

@@ -226,6 +226,9 @@ def test_where_an_operator_knows_of_another_log_nothing_is_proven(daemon: Daemon
     (daemon.data / "quarantine" / "other-log").touch()
     daemon.start()
     assert not is_proven(daemon)
+    status = daemon.status()
+    assert status["state"] == "degraded"
+    assert "quarantine/other-log" in status["trouble"], status["trouble"]
     daemon.restart()
     assert not is_proven(daemon)
     assert daemon.terminate() == 0
@@ -234,6 +237,7 @@ def test_where_an_operator_knows_of_another_log_nothing_is_proven(daemon: Daemon
     daemon.start()
     acknowledge(daemon, "other-log")
     assert is_proven(daemon)
+    assert daemon.status()["state"] == "ok"
     assert recovers(daemon) == 3
 
 

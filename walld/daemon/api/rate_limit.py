@@ -29,6 +29,7 @@ import anyio
 from anyio.lowlevel import checkpoint
 
 from walld import limits
+from walld.daemon.transport.recent_askers import RecentAskers
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -49,9 +50,7 @@ class Pace:
         self._agents_wait = agents_wait
         self._other_users_wait = other_users_wait
         self._users: dict[int, _Slice] = {}
-        self._asked: tuple[int, float] = (-1, -limits.ASKED_SECONDS)
-        """Who asked last, and when; and the last who was somebody else."""
-        self._asked_before = self._asked
+        self._asking = RecentAskers[int]()
 
     async def step(self, uid: int, count: int = 0, *, is_waited_for: bool = False) -> None:
         """Before a request: at once while the slice lasts, else behind a turn of the loop or more.
@@ -62,13 +61,11 @@ class Pace:
         if user is None:
             user = self._users[uid] = _Slice()
         now = time.perf_counter()
-        if uid != self._asked[0]:
-            self._asked_before = self._asked
-        self._asked = uid, now
+        self._asking.asked(uid, now)
         owed = count / limits.ASKING_BYTES_PER_SECOND
         is_long = owed > limits.ASKING_SLICE_SECONDS and self._other_users_wait(uid)
-        waits = is_waited_for and not self._others_wait(now)
-        if not is_long and (now < user.until or waits):
+        is_alone = not (self._asking.others(uid, now) or self._agents_wait())
+        if not is_long and (now < user.until or (is_waited_for and is_alone)):
             return
         rest = limits.ASKING_REST_SECONDS + owed if is_long else limits.ASKING_REST_SECONDS
         has_rested = now >= user.until + rest and not user.turn.locked()
@@ -80,9 +77,6 @@ class Pace:
                 else:
                     await checkpoint()
                 user.until = time.perf_counter() + limits.ASKING_SLICE_SECONDS
-
-    def _others_wait(self, now: float) -> bool:
-        return now - self._asked_before[1] < limits.ASKED_SECONDS or self._agents_wait()
 
 
 class _Slice:

@@ -50,6 +50,8 @@ class QueuedHandler(logging.Handler):
         self._untold = 0
         """Dropped, and not said yet."""
         self._is_failing = False
+        self._is_stuck = False
+        """Somebody has waited in vain, and nothing was written since: nobody waits again."""
         self._is_closed = False
 
     def emit(self, record: logging.LogRecord) -> None:
@@ -75,9 +77,11 @@ class QueuedHandler(logging.Handler):
         if self._pid != os.getpid():
             return
         with self._changed:
-            self._changed.wait_for(
+            if self._lines and self._thread is None:
+                self._start()
+            self._is_stuck |= not self._changed.wait_for(
                 lambda: self._is_failing or not (self._lines or self._untold),
-                limits.LOG_DRAIN_SECONDS,
+                0.0 if self._is_stuck or self._thread is None else limits.LOG_DRAIN_SECONDS,
             )
 
     def close(self) -> None:
@@ -103,13 +107,27 @@ class QueuedHandler(logging.Handler):
         before = signal.pthread_sigmask(signal.SIG_BLOCK, signal.valid_signals())
         try:
             thread.start()
-        except RuntimeError:  # no thread is to be had: better late than never
-            self._write(self._lines.popleft())
-            self._bytes = 0
+        except RuntimeError:  # no thread is to be had: tried again with the next line
+            self._write_at_once()
         else:
             self._thread = thread
         finally:
             signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+    def _write_at_once(self) -> None:
+        """As many lines as are taken without a wait; the others wait for a thread."""
+        poll = select.poll()
+        poll.register(self._fd, select.POLLOUT)
+        while self._lines and len(self._lines[0]) <= select.PIPE_BUF and poll.poll(0):
+            line = self._lines[0]
+            try:
+                count = os.write(self._fd, line)
+            except OSError:
+                return
+            self._bytes -= count
+            self._lines[0] = line[count:]
+            if count == len(line):
+                self._lines.popleft()
 
     # --- in its thread --------------------------------------------------------------------------
 
@@ -119,6 +137,7 @@ class QueuedHandler(logging.Handler):
                 return
             with self._changed:
                 self._bytes -= len(self._lines.popleft())
+                self._is_stuck = False
                 self._changed.notify_all()
 
     def _next(self) -> bytes | None:

@@ -95,7 +95,8 @@ class DaemonStatus:
     @property
     def trouble(self) -> str | None:
         """What is wrong, in words: with what is kept, or else with where it is asked for."""
-        asked = (one.trouble for one in (*self.socket_files, self.metrics) if one is not None)
+        others = (*self.socket_files, self.metrics, self.other_logs)
+        asked = (one.trouble for one in others if one is not None)
         return self._trouble_of_data() or next((one for one in asked if one is not None), None)
 
     def _trouble_of_data(self) -> str | None:

@@ -156,6 +156,18 @@ class OtherLogs:
             "a restart takes what is here for all there was"
         )
 
+    @property
+    def trouble(self) -> str | None:
+        """The operator's own row, in words; clients' words put a daemon in no trouble."""
+        if ALL_USERS not in self._rows:
+            return None
+        row = f"{QUARANTINE_DIR}/{row_name(ALL_USERS)}"
+        return (
+            f"nothing is proven absent: {row} says that there is or was another log than this "
+            "directory has: is the right one mounted? Move the row away and restart to take what "
+            "is here for all there was"
+        )
+
     async def run(self) -> None:
         """Write down what is heard, for ever."""
         while True:

@@ -51,10 +51,12 @@ class Flusher:
         syncer: Syncer,
         metrics: Metrics,
         begun: Callable[[], None],
+        wrote: Callable[[float], None],
         flushed: Callable[[], None],
     ) -> None:
         """begun: called when a flush has taken what waits, so that agents may give more.
 
+        wrote: seconds that a write of the disk took, without all that came before it.
         flushed: called after each flush: watermarks have moved.
         """
         self._engine = engine
@@ -63,6 +65,7 @@ class Flusher:
         self._syncer = syncer
         self._metrics = metrics
         self._begun = begun
+        self._wrote = wrote
         self._flushed = flushed
         self._changed = event_loop.Bell()
         self._sleeps_until: float | None = None
@@ -147,7 +150,7 @@ class Flusher:
                 break
             else:
                 took = await self._writer.write(sealed, None if left > 0 else follow)
-                self._engine.schedule.write_took(took)
+                self._wrote(took)
                 cost += took
         return cost
 

@@ -112,7 +112,12 @@ class FairQueue:
         if peer.selector is not None:
             self._share_spent[peer] = peer.selector
             peer.watch(None)
-            self._hold()
+        self._hold()
+
+    def unwatch(self, peer: Peer) -> None:
+        """Its process has exited: `exited.py` reads it, no sweep does."""
+        self._share_spent.pop(peer, None)
+        peer.watch(None)
 
     def begun(self) -> None:
         """A flush has begun: whoever gave its share may give another one.
@@ -181,10 +186,6 @@ class FairQueue:
     def has_sated(self) -> bool:
         """Somebody has given all it may until a flush has begun."""
         return bool(self._share_spent)
-
-    def has_spent_share(self, peer: Peer) -> bool:
-        """It is not read until a flush has begun."""
-        return peer in self._share_spent
 
     @staticmethod
     def is_held(peer: Peer) -> bool:

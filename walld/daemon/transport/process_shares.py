@@ -31,6 +31,7 @@ from typing import TYPE_CHECKING
 
 from walld import limits
 from walld.daemon import event_loop
+from walld.daemon.transport.recent_askers import RecentAskers
 from walld.daemon.transport.user_shares import UserShares
 
 if TYPE_CHECKING:
@@ -53,9 +54,8 @@ class ProcessShares:
         self._part = limits.PARTS_BYTES
         self._begun = 0
         """All that had ever come when the last flush began."""
-        self._asked: tuple[Process | None, float] = (None, -limits.ASKED_SECONDS)
-        """Who waited for a flush last, and when; and the last who was somebody else."""
-        self._asked_before: tuple[Process | None, float] = self._asked
+        self._waiting: RecentAskers[Process] = RecentAskers()
+        """Who waits for a flush, or did a moment ago."""
         self._agent_asked_at = -limits.ASKED_SECONDS
         self.users = UserShares()
         self._now = 0.0
@@ -74,14 +74,12 @@ class ProcessShares:
         if self._engine.askers:
             for uid, process in self._engine.askers:
                 if uid is not None:
-                    self.users.asked(uid, now)
+                    self.users.waiting.asked(uid, now)
                 if process is not None:
                     self._agent_asked_at = now
-                if process is None or process is not self._asked[0]:
-                    self._asked_before = self._asked
-                self._asked = process, now
+                self._waiting.asked(process, now)
             self._engine.askers.clear()
-        self.is_awaited = now - self._asked[1] < limits.ASKED_SECONDS
+        self.is_awaited = self._waiting.anybody(now)
         self.is_tight = self.is_awaited or self._is_crowd()
 
     def agents_wait(self) -> bool:
@@ -90,7 +88,7 @@ class ProcessShares:
 
     def other_users_wait(self, uid: int) -> bool:
         """Somebody of another user does."""
-        return self.users.others_wait(uid, event_loop.now())
+        return self.users.waiting.others(uid, event_loop.now())
 
     def _is_crowd(self) -> bool:
         streams = limits.STREAM_BYTES * len(self._engine.registry.by_no)
@@ -106,7 +104,7 @@ class ProcessShares:
         else:
             self._part = limits.PARTS_BYTES // max(1, len(much))
             self._spent = {}
-            self.users.renew(self._engine.schedule.write_seconds)
+            self.users.renew()
 
     def turn_bytes(self, process: Process) -> int:
         """How much it may give in this turn. 0: nothing, until a flush has begun."""
@@ -118,7 +116,7 @@ class ProcessShares:
         if not process.has_exited:
             little = max(limits.LITTLE_BYTES, limits.STREAM_BYTES * len(process.streams))
             left = max(left, min(little, limits.CROWD_BYTES) - self._spent.get(process, 0))
-        if self.users.others_wait(process.uid, self._now):
+        if self.users.waiting.others(process.uid, self._now):
             left = min(left, self.users.left(process.uid))
         if left <= 0:
             return 0
@@ -126,9 +124,7 @@ class ProcessShares:
 
     def _waits_alone(self, process: Process) -> bool:
         """Nobody but itself waits, and not too much has come."""
-        if self._asked[0] is not process or self._is_crowd():
-            return False
-        return self._now - self._asked_before[1] >= limits.ASKED_SECONDS
+        return not (self._waiting.others(process, self._now) or self._is_crowd())
 
     def gave(self, process: Process, count: int, events: int) -> None:
         """In its turn it gave so many bytes, and in them events that do not fold."""

@@ -107,14 +107,13 @@ class SocketReader:
         """Sweep for ever."""
         self._swept_at = event_loop.now()
         while True:
-            await anyio.wait_readable(self._epoll.fileno())
+            await self._wait()
             begun = event_loop.now()
             busy = await self.sweep()
             took = event_loop.now() - begun
             # Who waits beside a flood that is held waits for its flush, and for no rest besides.
-            busy = busy or (
-                self._fair_queue.process_shares.is_awaited and self._fair_queue.has_sated
-            )
+            is_flood = self._fair_queue.has_sated or self.exited_peers.are_left
+            busy = busy or (self._fair_queue.process_shares.is_awaited and is_flood)
             if self._fair_queue.is_paused or not busy:
                 # Who waits for each flush is late by each rest: it is no longer than the sweep was.
                 least = (
@@ -128,6 +127,14 @@ class SocketReader:
                 with anyio.move_on_after(rest):
                     await self._kick.wait()
             self._kick = anyio.Event()
+
+    async def _wait(self) -> None:
+        """Until somebody has sent something. What the dead have left is there, and is no news."""
+        if not self.exited_peers.are_left:
+            await anyio.wait_readable(self._epoll.fileno())
+        elif not self.exited_peers.are_cut_short:
+            with anyio.move_on_after(limits.REST_SECONDS_MIN):
+                await anyio.wait_readable(self._epoll.fileno())
 
     def kick(self) -> None:
         """Somebody waits for what agents have sent: end the rest."""
@@ -181,6 +188,7 @@ class SocketReader:
         # Before the log is read nobody is lost: what a dead agent sent is still in its socket.
         if self._acceptor.is_open:
             await self.exited_peers.see_off()
+            busy = busy or self.exited_peers.are_cut_short
         if self._behind:
             self._look_behind()
         self._connections.send_posted()
@@ -306,7 +314,7 @@ class SocketReader:
 
     def _take_in(self, newcomer: Newcomer, at_ms: int) -> None:
         peer, hello, rest = newcomer
-        peer.watch(self._epoll)
+        peer.watch(None if peer.connection.process.has_exited else self._epoll)
         connection, registry = peer.connection, self._engine.registry
         connection.producer = registry.producer(connection.uid, hello.producer)
         connection.producer.connections.append(connection)
@@ -400,7 +408,7 @@ class SocketReader:
         """Once a second: frames that never get whole, graces that ran out, idle processes."""
         self._fair_queue.tick()
         if self._acceptor.is_open:
-            await self.exited_peers.see_off()  # also where all that is left of one wakes nobody
+            await self.exited_peers.see_off()
             self.query_sockets.look()
         if self._behind:  # that a connection has run dry wakes nobody
             self._look_behind()

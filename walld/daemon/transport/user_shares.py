@@ -1,8 +1,8 @@
 """Bounds what all processes of one user may give between two flushes while another user waits.
 
-Owns: who of which user waited last, what each user has given since the last flush began, and how
-much that may be. Refuses: clocks (`now` is an argument), the parts of processes within it
-(`process_shares.py`), reading (`socket_reader.py`).
+Owns: which users wait, what each has given since the last flush began, and how much that may be.
+Refuses: clocks (`now` is an argument), the parts of processes within it (`process_shares.py`),
+reading (`socket_reader.py`).
 
 Whoever waits for a flush waits for all that is in it. Parts by process, and a little for each
 process and each of its streams, are as much as somebody starts processes and streams: beside 20
@@ -22,6 +22,7 @@ together, and one turn more.
 from __future__ import annotations
 
 from walld import limits
+from walld.daemon.transport.recent_askers import RecentAskers
 
 __all__ = ["UserShares"]
 
@@ -30,24 +31,12 @@ class UserShares:
     """What users may give now."""
 
     def __init__(self) -> None:
-        self._asked: tuple[int, float] = (-1, -limits.ASKED_SECONDS)
-        """Who waited for a flush last, and when; and the last who was somebody else."""
-        self._asked_before = self._asked
+        self.waiting = RecentAskers[int]()
+        """Of whom somebody waits for a flush, or did a moment ago; by uid."""
         self._spent: dict[int, int] = {}
         """Since the last flush began, by uid."""
         self._share = limits.USER_BYTES
-        self._write_seconds = 0.0
-
-    def asked(self, uid: int, now: float) -> None:
-        """Somebody of that user waits for a flush."""
-        if uid != self._asked[0]:
-            self._asked_before = self._asked
-        self._asked = uid, now
-
-    def others_wait(self, uid: int, now: float) -> bool:
-        """Somebody of another user waits, or did a moment ago."""
-        asked = self._asked_before if self._asked[0] == uid else self._asked
-        return now - asked[1] < limits.ASKED_SECONDS
+        self._write_seconds = self._write_seconds_before = 0.0
 
     def left(self, uid: int) -> int:
         """How much the user may give beside another who waits; 0 or less: nothing."""
@@ -57,13 +46,14 @@ class UserShares:
         """A process of the user gave so much."""
         self._spent[uid] = self._spent.get(uid, 0) + work
 
-    def renew(self, write_seconds: float) -> None:
-        """A flush has begun. write_seconds: what the disk's write of the last one took.
+    def wrote(self, seconds: float) -> None:
+        """What the disk's last write took, without all that came before it."""
+        self._write_seconds_before, self._write_seconds = self._write_seconds, seconds
 
-        The shorter of two counts: a write that took long once is no slow disk.
-        """
+    def renew(self) -> None:
+        """A flush has begun. The shorter of two writes counts: once is no slow disk."""
         much = sum(spent > limits.LITTLE_BYTES for spent in self._spent.values())
-        steady, self._write_seconds = min(self._write_seconds, write_seconds), write_seconds
+        steady = min(self._write_seconds, self._write_seconds_before)
         together = max(limits.USER_BYTES, int(steady * limits.USER_BYTES_PER_SECOND))
         self._share = min(together, limits.PARTS_BYTES) // max(1, much)
         self._spent = {}

@@ -53,6 +53,7 @@ class AckHandler:
         "_registry",
         "_rest",
         "_told_codes",
+        "_told_error",
         "drains",
         "fatal",
         "log",
@@ -67,6 +68,8 @@ class AckHandler:
         self._registry = registry
         self._rest = b""
         self._told_codes: set[str] = set()
+        self._told_error = ""
+        """Its code, until a daemon lets this client in: each further try would be told the same."""
         self.drains: dict[int, Drain] = {}
         self.fatal = ""
         self.log = b""
@@ -96,7 +99,7 @@ class AckHandler:
         if isinstance(message, Ack):
             self._acked(message)
         elif isinstance(message, Welcome):
-            self.welcomed = True
+            self.welcomed, self._told_error = True, ""
             self.text_bytes_max = max(1024, message.text_bytes_max)
         elif isinstance(message, Refused):
             self._refused(message)
@@ -175,6 +178,9 @@ class AckHandler:
 
     def _failed(self, error: Error) -> None:
         self.fatal = error.code
+        if error.code == self._told_error:
+            return
+        self._told_error = error.code
         _log.warning(
             "walld ended the connection: %s (code %s, got %s, limit %s)",
             error.message,

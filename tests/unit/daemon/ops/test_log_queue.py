@@ -7,7 +7,7 @@ import logging
 import os
 import threading
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import suppress
 from typing import TextIO
 
@@ -132,6 +132,52 @@ def test_a_flush_waits_for_the_last_line_and_not_for_ever(
     ends.handler.flush()
     ends.read(filled)
     assert ends.read(6) == b"stuck\n"
+
+
+def test_who_ends_waits_once_where_nobody_reads(
+    ends: Ends, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A stop and the end of the interpreter flush, both: an end took twice as long."""
+    waited = []
+    wait_for = ends.handler._changed.wait_for
+
+    def counted(is_over: Callable[[], bool], seconds: float) -> bool:
+        waited.append(seconds)
+        return wait_for(is_over, 0.01 if seconds else 0.0)
+
+    monkeypatch.setattr(ends.handler._changed, "wait_for", counted)
+    filled = ends.fill()
+    ends.log.warning("stuck")
+    ends.handler.flush()
+    ends.handler.flush()
+    assert waited == [limits.LOG_DRAIN_SECONDS, 0.0]
+    ends.read(filled)
+    assert ends.read(6) == b"stuck\n"
+    until(lambda: not ends.handler._is_stuck, "the line to count as written")
+    ends.handler.flush()
+    assert waited[-1] == limits.LOG_DRAIN_SECONDS, "it flows again"
+
+
+def test_where_no_thread_is_to_be_had_who_logs_waits_for_nobody_either(
+    ends: Ends, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is taken at once is written; the rest waits for a thread, which is tried again."""
+
+    def no_thread(_thread: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", no_thread)
+        ends.log.warning("taken")
+        assert ends.read(6) == b"taken\n"
+        filled = ends.fill()
+        ends.log.warning("full")  # it stood in write(2) here
+        ends.handler.flush()
+        ends.read(filled)
+        ends.log.warning("long" * 2000)
+    ends.log.warning("last")
+    expected = b"full\n" + b"long" * 2000 + b"\nlast\n"
+    assert ends.read(len(expected)) == expected
 
 
 def test_it_is_gone_with_its_handler(ends: Ends) -> None:

@@ -400,7 +400,10 @@ def test_what_the_dead_left_is_read_in_parts_while_somebody_waits(
 def test_once_the_dead_of_a_user_gave_their_part_the_rest_of_them_are_not_tried(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """I3. There were a thousand, and each sweep tried all of them, in a step of the loop."""
+    """I3. There were thousands, and each was tried, and held again, for each flush.
+
+    Once for each sweep and flush one of them is, whichever it is.
+    """
     monkeypatch.setattr(limits, "PARTS_BYTES", 8 * limits.KIB)
 
     async def main() -> None:
@@ -408,20 +411,21 @@ def test_once_the_dead_of_a_user_gave_their_part_the_rest_of_them_are_not_tried(
             with Peer(virtual) as agent:
                 agent.send(START)
                 await agent.drain()
-                exited_peers, refused = virtual.daemon.socket_reader.exited_peers, [0]
-                turn, see_off = exited_peers._turn, exited_peers.see_off
+                queue, refused = virtual.daemon.fair_queue, [0]
+                exited_peers = virtual.daemon.socket_reader.exited_peers
+                turn_bytes, see_off = queue.turn_bytes, exited_peers.see_off
 
-                def counted(peer: Any, at_ms: int) -> int:
-                    count = turn(peer, at_ms)
-                    refused[-1] += not count and virtual.daemon.fair_queue.has_spent_share(peer)
+                def counted(peer: Any) -> int:
+                    count = turn_bytes(peer)
+                    refused[-1] += not count
                     return count
 
-                async def round_of_them() -> None:
-                    refused.append(0)
+                async def end_of_sweep() -> None:
                     await see_off()
+                    refused.append(0)
 
-                monkeypatch.setattr(exited_peers, "_turn", counted)
-                monkeypatch.setattr(exited_peers, "see_off", round_of_them)
+                monkeypatch.setattr(queue, "turn_bytes", counted)
+                monkeypatch.setattr(exited_peers, "see_off", end_of_sweep)
                 virtual.worker.seconds = 0.1
                 for process in [child(virtual, READY) for _ in range(6)]:
                     bury(process)

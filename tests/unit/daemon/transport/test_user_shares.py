@@ -6,22 +6,6 @@ from walld import limits
 from walld.daemon.transport.user_shares import UserShares
 
 
-def test_who_waits_is_known_for_a_while_and_beside_oneself() -> None:
-    shares = UserShares()
-    assert not shares.others_wait(7, 1.0)
-    shares.asked(7, 1.0)
-    assert not shares.others_wait(7, 1.0), "nobody but itself"
-    assert shares.others_wait(8, 1.0)
-    shares.asked(8, 1.1)
-    assert shares.others_wait(7, 1.1)
-    assert shares.others_wait(8, 1.1)
-    for now in (1.2, 1.3):
-        shares.asked(8, now)
-    assert not shares.others_wait(8, 1.0 + limits.ASKED_SECONDS)
-    assert shares.others_wait(7, 1.2 + limits.ASKED_SECONDS)
-    assert not shares.others_wait(7, 1.3 + limits.ASKED_SECONDS)
-
-
 def test_a_user_has_one_share_of_a_flush_and_several_part_it() -> None:
     shares = UserShares()
     assert shares.left(7) == limits.USER_BYTES
@@ -29,20 +13,25 @@ def test_a_user_has_one_share_of_a_flush_and_several_part_it() -> None:
         shares.gave(uid, limits.USER_BYTES)
         assert shares.left(uid) == 0
     shares.gave(9, limits.LITTLE_BYTES)
-    shares.renew(0.0)
+    shares.renew()
     assert shares.left(7) == shares.left(9) == limits.USER_BYTES // 2, "two of them gave much"
-    shares.renew(0.0)
+    shares.renew()
     assert shares.left(7) == limits.USER_BYTES
 
 
 def test_where_each_write_takes_long_a_flush_may_hold_more() -> None:
     shares = UserShares()
-    shares.renew(0.02)
+    shares.wrote(0.02)
+    shares.renew()
     assert shares.left(7) == limits.USER_BYTES, "once is no slow disk"
-    shares.renew(0.02)
+    shares.wrote(0.02)
+    shares.renew()
     assert shares.left(7) == int(0.02 * limits.USER_BYTES_PER_SECOND) > limits.USER_BYTES
-    shares.renew(10.0)
-    shares.renew(10.0)
+    shares.wrote(10.0)
+    shares.renew()
+    shares.wrote(10.0)
+    shares.renew()
     assert shares.left(7) == limits.PARTS_BYTES, "and no more than beside one's own"
-    shares.renew(0.0)
+    shares.wrote(0.0)
+    shares.renew()
     assert shares.left(7) == limits.USER_BYTES
