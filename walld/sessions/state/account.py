@@ -105,6 +105,8 @@ class Calls:
             self._unreleased.setdefault(reply.turn, []).append(reply)
         self._said_ahead: list[tuple[str, Event, Unreleased]] = []
         """Their results, and earlier attempts, count behind the journal."""
+        self._brought_by: set[tuple[str, str]] = set()
+        """Steps of replies with results of calls that they do not say."""
         self._turn_of: dict[str, str] = {}
         """Stream -> turn of its reply."""
         self._early: list[tuple[str | None, str, Mapping[str, Any], int]] = []
@@ -192,6 +194,7 @@ class Calls:
             self._say_all(turn, payload, event, is_new=True)
             if payload.get("tool_results"):
                 self._brought(turn, payload["tool_results"])
+                self._brought_by.add(_step_of(payload))
             if not isinstance(payload.get("content"), list):
                 return
         for call_id, held in results_in(payload):
@@ -217,7 +220,8 @@ class Calls:
         for message in reply.messages:
             for one in calls_in(message):
                 _take_result(self.of_item[id(one)], one)
-            self._brought(turn, message.get("tool_results"))
+            if _step_of(message) not in self._brought_by:  # else it is an entry, too
+                self._brought(turn, message.get("tool_results"))
         for one, has_ended in reply.earlier:
             name, arguments = _named(one)
             known = self._known(turn, one["id"])
@@ -553,6 +557,10 @@ def _said_state(name: object, one: Mapping[str, Any]) -> ToolState:
 def _turn_of(message: Mapping[str, Any]) -> str | None:
     turn = message.get("_turn")
     return turn if isinstance(turn, str) else None
+
+
+def _step_of(message: Mapping[str, Any]) -> tuple[str, str]:
+    return str(message.get("_wal_stream")), str(message.get("_wal_seq"))
 
 
 def _speaks_of_calls(message: Mapping[str, Any]) -> bool:
