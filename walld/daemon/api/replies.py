@@ -167,8 +167,9 @@ class Recovery:
         self._engine.counters.recoveries[outcome] += 1
         return replies
 
-    async def of_turns(self, uid: int, session_id: str) -> list[wire.Recovered]:
-        """The unreleased replies of a session's turns, in order of their beginning.
+    async def of_turns(self, uid: int, session_id: str) -> list[tuple[wire.Recovered, set[int]]]:
+        """The unreleased replies of a session's turns, in order of their beginning, each with what
+        of its earlier attempts was said in steps that had ended (`fold`).
 
         Raises Refusal where one of them cannot be read: who is told less takes it for all.
         """
@@ -176,16 +177,17 @@ class Recovery:
         streams = [one for one in streams if one.begin.turn_id is not None]
         if not streams and not names:
             return []
+        ended: dict[str, set[int]] = {}
         try:
-            found = await self._read(uid, streams, names)
+            found = await self._read(uid, streams, names, ended)
         except FormatError:  # set aside now
-            found = await self._read(uid, *self._candidates(uid, session_id, None))
+            found = await self._read(uid, *self._candidates(uid, session_id, None), ended)
         except OSError as error:
             text = f"a reply of the session cannot be read: {error.strerror}; ask again"
             raise Refusal("unreadable", text, session_id) from error
         found.sort(key=lambda pair: pair[0])
         told = {one.stream_id: one for _, one in found if one.turn_id is not None}
-        return list(told.values())
+        return [(one, ended.get(one.stream_id, set())) for one in told.values()]
 
     async def _replies(self, uid: int, request: wire.Recover) -> list[wire.Recovered]:
         streams, names = self._candidates(uid, request.session_id, request.stream_id)
@@ -203,10 +205,14 @@ class Recovery:
         return list(told.values())
 
     async def _read(
-        self, uid: int, streams: list[Stream], names: list[tuple[str, str]]
+        self,
+        uid: int,
+        streams: list[Stream],
+        names: list[tuple[str, str]],
+        ended_before_retry: dict[str, set[int]] | None = None,
     ) -> list[tuple[Order, wire.Recovered]]:
         try:
-            return await self._reader.replies(uid, streams, names)
+            return await self._reader.replies(uid, streams, names, ended_before_retry)
         finally:
             await self._keeper.set_aside_damaged()
 

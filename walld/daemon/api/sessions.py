@@ -342,7 +342,7 @@ class SessionRequests:
     ) -> tuple[bytes | None, Lines | None]:
         files, missing = self._files, list[dict[str, Any]]()
         # Before the session: what is moved there meanwhile is in both, and told once.
-        replies = list[wire.Recovered]()
+        replies = list[tuple[wire.Recovered, set[int]]]()
         if PROJECTIONS[request.name].with_unreleased:
             replies = await self._recovery.of_turns(uid, request.session_id)
         with self._sessions.founding.source(uid, request.session_id) as source:
@@ -368,7 +368,7 @@ class SessionRequests:
 
         def job() -> bytes:
             told: Any = project(
-                request.name, events, arguments, [unreleased(one) for one in replies]
+                request.name, events, arguments, [unreleased(*one) for one in replies]
             )
             if request.name == "messages" and told is None:
                 told = []  # none that can be read: nil is "never written"

@@ -149,18 +149,15 @@ def messages_of(reply: PartialReply) -> list[dict[str, Any]]:
     return told
 
 
-def unreleased(recovered: wire.Recovered) -> Unreleased:
-    """A reply of a turn, as views of its session take it."""
+def unreleased(recovered: wire.Recovered, ended_before_retry: set[int]) -> Unreleased:
+    """A reply of a turn, as views of its session take it. ended_before_retry: of its fold."""
     reply = from_recovered(recovered)
     assert reply.turn_id is not None, "it is of a turn"
     has_ended = reply.status == "complete" or (
         reply.finish_reason is not None and reply.partial_reason in _SAID_WHOLE
     )
-    last_of: dict[int, int] = {}
-    for one in reply.segments:
-        last_of[one.attempt] = max(last_of.get(one.attempt, 0), one.step)
     earlier = tuple(
-        (_earlier_call(one), one.step < last_of[one.attempt])
+        (_earlier_call(one), one.first_seq in ended_before_retry)
         for one in reply.segments
         if one.kind == "tool" and one.attempt < reply.attempts - 1
     )

@@ -64,7 +64,8 @@ def messages(
     placed = {reply.turn for reply in unreleased}
     if recovered := _recovered_streams(path):
         conversation.turn_of = _turns_of_streams(path)
-        placed |= {turn or conversation.turn_of.get(stream) for turn, stream in recovered} - {None}
+        turns = (turn or conversation.turn_of.get(stream) for turn, stream in recovered)
+        placed |= {turn for turn in turns if turn is not None}
     if placed:
         for place, event in enumerate(path):
             conversation.take(place, event)
