@@ -114,6 +114,8 @@ class Calls:
         self.calls: list[CallAccount] = []
         self.turns: dict[str, str | None] = {}
         self.ended: set[str] = set()
+        self.has_recovered = False
+        """A message is of a reply that was recovered."""
         self.of_item: dict[int, CallAccount] = {}
         self._promises: set[str] = set()
         self._of_name: dict[tuple[str | None, str], _OfName] = {}
@@ -185,6 +187,7 @@ class Calls:
 
     def _message(self, event: Event) -> None:
         payload = event.payload
+        self.has_recovered |= "_wal_recovered" in payload
         if not _speaks_of_calls(payload) or check_payload(event.type, payload) is not None:
             return
         turn = event.turn or _turn_of(payload)

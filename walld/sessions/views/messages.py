@@ -62,7 +62,7 @@ def messages(
     conversation, calls = _Conversation(), calls_of_events(events, unreleased)
     path = path_events(events, branch)
     placed = {reply.turn for reply in unreleased}
-    if recovered := _recovered_streams(path):
+    if calls.has_recovered and (recovered := _recovered_streams(path)):
         conversation.turn_of = _turns_of_streams(path)
         turns = (turn or conversation.turn_of.get(stream) for turn, stream in recovered)
         placed |= {turn for turn in turns if turn is not None}
