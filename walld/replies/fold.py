@@ -44,14 +44,17 @@ def fold(
     lost_reason: str | None,
     gap_verdicts: GapVerdicts | None = None,
     known_seq: int = 0,
+    ended_before_retry: set[int] | None = None,
 ) -> wire.Recovered:
     """The reply that `begin` opened, as far as `items` tell it.
 
     live: its process may still add to it. lost_reason: why a reply without an end has none (used
     where it is not live). known_seq: it is known to have got that far, also where `items` do not.
+    ended_before_retry: takes the first seq of each segment whose step had ended, by a step behind
+    it or by the provider's finish, when a retry began it anew.
     Raises FormatError for a run that cannot be cut where it must.
     """
-    reply = _Reply(begin, gap_verdicts or _unknown)
+    reply = _Reply(begin, gap_verdicts or _unknown, ended_before_retry)
     for item in in_order(items):
         reply.take(item)
     reply.reach(known_seq)
@@ -70,8 +73,11 @@ def _unknown(_first_seq: int, _last_seq: int) -> str:
 class _Reply:
     """The state of one fold."""
 
-    def __init__(self, begin: Begin, gap_verdicts: GapVerdicts) -> None:
+    def __init__(
+        self, begin: Begin, gap_verdicts: GapVerdicts, ended_before_retry: set[int] | None
+    ) -> None:
         self.begin = begin
+        self.ended_before_retry = ended_before_retry
         self.gap_verdicts = gap_verdicts
         self.session_id = begin.session_id
         self.pieces: list[SegmentBuilder] = []
@@ -261,6 +267,10 @@ class _Reply:
         piece.truncated_from = event.truncated_from
 
     def retry(self, event: wire.Retry, _at_ms: int) -> None:
+        if self.ended_before_retry is not None:
+            has_finished = self.finish_seen and not self.said_since_finish
+            ended = [*([] if event.step else self.standing), *(self.under_way * has_finished)]
+            self.ended_before_retry.update(piece.first_seq for piece in ended)
         self._next_message()
         over = self.under_way
         if not event.step:

@@ -93,10 +93,10 @@ def test_case_5_five_ends_are_five_readings(reader: Any, agent: Obedient) -> Non
         readings[name] = (turn["state"], turn["reason"], status, finished)
     assert readings == {
         "clean": ("completed", None, None, [None]),
-        "cancel": ("interrupted", "user", ("cancelled", None), []),
-        "auth": ("interrupted", "auth", ("errored", "auth"), []),
+        "cancel": ("interrupted", "user", ("cancelled", None), [None]),
+        "auth": ("interrupted", "auth", ("errored", "auth"), [None]),
         "limit": ("completed", None, None, ["tool_limit_reached"]),
-        "killed": ("interrupted", "agent_lost", ("crashed", None), []),
+        "killed": ("interrupted", "agent_lost", ("crashed", None), [None]),
     }
 
 
@@ -123,8 +123,9 @@ def test_case_6_steps_are_messages_and_no_provider_is_sent_reasoning(
         agent.do("reply.end(); turn.completed()")
     else:
         agent.kill()
-        assert contents(session) == ["q"]
+        unreleased = contents(session)
         assert adopt(session, orphan(reader, "r")) == 2
+        assert contents(session) == unreleased, "adopting changes nothing"
     said = session.messages()
     assert [one["content"] for one in said] == ["q", "b", "d"]
     assert [one.get("reasoning") for one in said] == [None, "thought a", "thought c"]

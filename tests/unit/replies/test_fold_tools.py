@@ -116,3 +116,19 @@ def test_arguments_of_a_call_that_was_lost_open_one_without_a_name() -> None:
 )
 def test_whole_arguments(arguments: bytes | None, whole: bool) -> None:
     assert folded(tool(1, "c", "t", arguments)).segments[0].arguments_complete is whole
+
+
+@pytest.mark.parametrize("has_finished", [False, True])
+@pytest.mark.parametrize("of_step", [False, True])
+def test_what_was_said_in_steps_that_had_ended_before_a_retry(
+    has_finished: bool, of_step: bool
+) -> None:
+    """Calls of those may have run; of a step that was cut nobody ran one."""
+    items = [tool(1, "c1", "x"), happened(wire.Step(1, 2)), tool(3, "c2", "x")]
+    if has_finished:
+        items.append(happened(wire.Finish(1, 4, "tool_calls")))
+    items.append(happened(wire.Retry(1, 5, step=of_step)))
+    ended: set[int] = set()
+    reply = folded(*items, tool(6, "c3", "x"), ended_before_retry=ended)
+    assert ended == (set() if of_step else {1}) | ({3} if has_finished else set())
+    assert ended <= {one.first_seq for one in reply.segments if one.attempt == 0}

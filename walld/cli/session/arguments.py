@@ -58,6 +58,8 @@ def add_session_commands(
     messages.add_argument("--format", choices=("plain", "openai", "anthropic"), default="plain")
     messages.add_argument("--branch", metavar="ID", type=ident, help="up to this entry")
     messages.add_argument("--whole", action="store_true", help="as if nothing were compacted")
+    told = "leave out calls of which nobody knows whether they ran (say: tell so)"
+    messages.add_argument("--unknown", choices=("say", "drop"), default="say", help=told)
     fork = of_one("fork", "Begin a new session from a path of this one.", appends=True)
     fork.add_argument("new", type=ident, help="id of the new session")
     told = "up to this entry (the leaf); '' is before the first"

@@ -167,11 +167,14 @@ def _said(
     told = asking.view(session_id, "messages", **arguments)
     if told is None:
         return None
-    return in_format([_whole(asking, session_id, message) for message in told], format)
+    is_sent = format != "plain"
+    return in_format([_whole(asking, session_id, one, is_sent) for one in told], format)
 
 
-def _whole(asking: SessionClient, session_id: str, message: dict[str, Any]) -> dict[str, Any]:
-    whole = asking.run(artifacts.resolved(session_id, message))
+def _whole(
+    asking: SessionClient, session_id: str, message: dict[str, Any], is_sent: bool
+) -> dict[str, Any]:
+    whole = asking.run(artifacts.resolved(session_id, message, is_sent))
     if lost := whole.pop("_artifact_lost", None):  # the rest is there, and the start of this one
         told = {name: whole.get(name) for name in ("content", "tool_calls", "tool_results")}
         named = ", ".join(digest for digest, _size in artifacts_of("message", told))
@@ -186,6 +189,7 @@ def _messages(asking: SessionClient, options: argparse.Namespace) -> int:
         format=options.format,
         branch=options.branch,
         compacted=not options.whole,
+        **({} if options.unknown == "say" else {"unknown": options.unknown}),
     )
     if told is None:
         return _no_session(options.session)

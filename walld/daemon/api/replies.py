@@ -21,7 +21,7 @@ from walld_client.paths import path_name
 from walld_client.wire import messages as wire
 
 from walld.daemon import event_loop
-from walld.errors import Refusal
+from walld.errors import FormatError, Refusal
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable
@@ -167,6 +167,28 @@ class ReplyRequests:
         self._engine.counters.recoveries[outcome] += 1
         return replies
 
+    async def of_turns(self, uid: int, session_id: str) -> list[tuple[wire.Recovered, set[int]]]:
+        """The unreleased replies of a session's turns, in order of their beginning, each with what
+        of its earlier attempts was said in steps that had ended (`fold`).
+
+        Raises Refusal where one of them cannot be read: who is told less takes it for all.
+        """
+        streams, names = self._candidates(uid, session_id, None)
+        streams = [one for one in streams if one.begin.turn_id is not None]
+        if not streams and not names:
+            return []
+        ended: dict[str, set[int]] = {}
+        try:
+            found = await self._read(uid, streams, names, ended)
+        except FormatError:  # set aside now
+            found = await self._read(uid, *self._candidates(uid, session_id, None), ended)
+        except OSError as error:
+            text = f"a reply of the session cannot be read: {error.strerror}; ask again"
+            raise Refusal("unreadable", text, session_id) from error
+        found.sort(key=lambda pair: pair[0])
+        told = {one.stream_id: one for _, one in found if one.turn_id is not None}
+        return [(one, ended.get(one.stream_id, set())) for one in told.values()]
+
     async def _replies(self, uid: int, request: wire.Recover) -> list[wire.Recovered]:
         streams, names = self._candidates(uid, request.session_id, request.stream_id)
         if request.which == "orphans":
@@ -183,10 +205,14 @@ class ReplyRequests:
         return list(told.values())
 
     async def _read(
-        self, uid: int, streams: list[Stream], names: list[tuple[str, str]]
+        self,
+        uid: int,
+        streams: list[Stream],
+        names: list[tuple[str, str]],
+        ended_before_retry: dict[str, set[int]] | None = None,
     ) -> list[tuple[Order, wire.Recovered]]:
         try:
-            return await self._reader.replies(uid, streams, names)
+            return await self._reader.replies(uid, streams, names, ended_before_retry)
         finally:
             await self._partial_writer.set_aside_damaged()
 

@@ -26,11 +26,12 @@ from walld.daemon.api.paged_answers import PagedLines
 from walld.daemon.api.session_list import session_facts
 from walld.daemon.api.sync_tokens import SyncTokens
 from walld.daemon.session_store.fork_contents import forked_session
+from walld.daemon.session_store.reply_messages import unreleased
 from walld.errors import FormatError, Misplaced, ProtocolError, Refusal
 from walld.ledger.line import line_seq
 from walld.sessions.state.entries import check_id, events_of, line_event
 from walld.sessions.views.audit import named_artifacts
-from walld.sessions.views.projections import check, project
+from walld.sessions.views.projections import PROJECTIONS, check, project
 from walld.sessions.views.turn_view import turn_in
 
 if TYPE_CHECKING:
@@ -340,6 +341,10 @@ class SessionRequests:
         self, uid: int, request: wire.Project, arguments: dict[str, Any]
     ) -> tuple[bytes | None, Lines | None]:
         files, missing = self._files, list[dict[str, Any]]()
+        # Before the session: what is moved there meanwhile is in both, and told once.
+        replies = list[tuple[wire.Recovered, set[int]]]()
+        if PROJECTIONS[request.name].with_unreleased:
+            replies = await self._replies.of_turns(uid, request.session_id)
         with self._sessions.forks.source(uid, request.session_id) as source:
             found = await self._found(uid, request.session_id)
             if found is None:
@@ -362,7 +367,9 @@ class SessionRequests:
             arguments["last_seq"] = found.until
 
         def job() -> bytes:
-            told: Any = project(request.name, events, arguments)
+            told: Any = project(
+                request.name, events, arguments, [unreleased(*one) for one in replies]
+            )
             if request.name == "messages" and told is None:
                 told = []  # none that can be read: nil is "never written"
             if request.name == "state":

@@ -13,11 +13,13 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 from walld_client.encoding import wtf8
+from walld_client.recovered.partial import from_recovered
 from walld_client.session.truncation import fit
 from walld_client.wire import messages as wire
 
 from walld import limits
 from walld.ledger.line import line_seq
+from walld.sessions.state.account import Unreleased
 from walld.sessions.state.entries import fitting, line_event, next_id
 from walld.sessions.state.references import is_above
 
@@ -31,7 +33,7 @@ if TYPE_CHECKING:
     from walld.sessions.state.session_state import SessionState
     from walld.sessions.state.turns import TurnState
 
-__all__ = ["ReplyMessages", "messages_of", "placed"]
+__all__ = ["ReplyMessages", "messages_of", "placed", "unreleased"]
 
 _AT_ONCE_CHARS = 32 * 1024
 """An answer that is longer is encoded in the thread."""
@@ -40,6 +42,8 @@ _OF_INFO = frozenset(("server", "side_effect", "resume_policy", "idempotency", "
 """What the account of a call reads of what its program said beside it."""
 _SINCE = ("seq", "at", *_OF_INFO)
 """Of a call: no part of what it says."""
+_SAID_WHOLE = (None, "provider_paused", "answer_missing")
+"""Why a reply may be partial behind whose last word the provider said that its message ended."""
 _GAP = "gap"
 """Why a reply that ended clean may be partial all the same: some of it never came (P10)."""
 
@@ -143,6 +147,34 @@ def messages_of(reply: PartialReply) -> list[dict[str, Any]]:
                         {name: segment.info[name] for name in _OF_INFO & segment.info.keys()}
                     )
     return told
+
+
+def unreleased(recovered: wire.Recovered, ended_before_retry: set[int]) -> Unreleased:
+    """A reply of a turn, as views of its session take it. ended_before_retry: of its fold."""
+    reply = from_recovered(recovered)
+    assert reply.turn_id is not None, "it is of a turn"
+    has_ended = reply.status == "complete" or (
+        reply.finish_reason is not None and reply.partial_reason in _SAID_WHOLE
+    )
+    earlier = tuple(
+        (_earlier_call(one), one.first_seq in ended_before_retry)
+        for one in reply.segments
+        if one.kind == "tool" and one.attempt < reply.attempts - 1
+    )
+    return Unreleased(reply.stream_id, reply.turn_id, messages_of(reply), has_ended, earlier)
+
+
+def _earlier_call(segment: Segment) -> dict[str, Any]:
+    info = segment.info if isinstance(segment.info, dict) else {}
+    return {
+        "id": segment.call_id,
+        "name": segment.name,
+        "arguments": segment.arguments,
+        "arguments_complete": segment.arguments_complete,
+        "outcome": segment.outcome,
+        "result": segment.result,
+        "seq": segment.first_seq,
+    } | {name: info[name] for name in _OF_INFO & info.keys()}
 
 
 def placed(

@@ -148,16 +148,22 @@ class ReplyReader:
     # --- for queries ----------------------------------------------------------------------------
 
     async def replies(
-        self, uid: int, streams: list[Stream], names: list[tuple[str, str]]
+        self,
+        uid: int,
+        streams: list[Stream],
+        names: list[tuple[str, str]],
+        ended_before_retry: dict[str, set[int]] | None = None,
     ) -> list[tuple[Order, wire.Recovered]]:
         """Streams of the log and partials by name, as far as they got, each with its place.
+
+        ended_before_retry: takes by stream id what `fold` tells of earlier attempts.
 
         What is gone when its turn comes is left out: it was resolved, or kept as a partial, which
         is then read instead; what cannot be read now is a doubt, which the others carry. Raises
         OSError, FormatError.
         """
         if len(streams) == 1 and not names and not streams[0].gone:
-            at_once = self._at_once(streams[0])
+            at_once = self._at_once(streams[0], ended_before_retry)
             if at_once is not None:
                 await self.read_errors.count()
                 return at_once
@@ -172,9 +178,11 @@ class ReplyReader:
                 while todo and len(folds) < _FOLDS_A_JOB:
                     one = todo.popleft()
                     if not isinstance(one, Stream):
-                        folds.append(self._of_partial(uid, *one, unread, alone=alone))
+                        folds.append(
+                            self._of_partial(uid, *one, unread, ended_before_retry, alone=alone)
+                        )
                     elif not one.gone:
-                        folds.append(self._of_stream(one, self._files.read))
+                        folds.append(self._of_stream(one, self._files.read, ended_before_retry))
                     elif one.no in self._engine.partials.by_no:
                         todo.append(self._engine.partials.by_no[one.no][1:])
                 found += await self._background.run(partial(_all, folds))
@@ -203,13 +211,15 @@ class ReplyReader:
 
         return await self._background.run(run)
 
-    def _at_once(self, stream: Stream) -> list[tuple[Order, wire.Recovered]] | None:
+    def _at_once(
+        self, stream: Stream, ended_before_retry: dict[str, set[int]] | None
+    ) -> list[tuple[Order, wire.Recovered]] | None:
         """The reply, on the loop: None where it is long, or a disk may have to be waited for."""
         size = stream.waiting_bytes + sum(stream.sizes)
         if size > _AT_ONCE_BYTES or stream.no in self._engine.partials.by_no:
             return None
         try:
-            return _all([self._of_stream(stream, self._cached)])
+            return _all([self._of_stream(stream, self._cached, ended_before_retry)])
         except _NotCachedError:
             return None
 
@@ -219,7 +229,9 @@ class ReplyReader:
             raise _NotCachedError
         return body
 
-    def _of_stream(self, stream: Stream, read: _Read) -> _Fold:
+    def _of_stream(
+        self, stream: Stream, read: _Read, ended_before_retry: dict[str, set[int]] | None
+    ) -> _Fold:
         items = self._located(stream)
         alive, lost, begin = stream.lost_reason is None, stream.lost_reason, stream.begin
         live, no = alive and not stream.terminal, stream.no
@@ -246,13 +258,21 @@ class ReplyReader:
                 lost_reason=lost,
                 gap_verdicts=gap_verdict,
                 known_seq=known_seq,
+                ended_before_retry=_set_of(ended_before_retry, begin.stream_id),
             )
             return (True, no), reply
 
         return run
 
     def _of_partial(
-        self, uid: int, session: str, name: str, unread: list[OSError], *, alone: bool
+        self,
+        uid: int,
+        session: str,
+        name: str,
+        unread: list[OSError],
+        ended_before_retry: dict[str, set[int]] | None,
+        *,
+        alone: bool,
     ) -> _Fold:
         log_uuid = self._engine.log_uuid
 
@@ -284,10 +304,15 @@ class ReplyReader:
                 lost_reason=facts.lost_reason,
                 gap_verdicts=lambda _first, _last: facts.gap_word,
                 known_seq=facts.last_seq,
+                ended_before_retry=_set_of(ended_before_retry, begin.stream_id),
             )
             return (facts.log_uuid == log_uuid, facts.stream_no), reply
 
         return run
+
+
+def _set_of(sets: dict[str, set[int]] | None, stream_id: str) -> set[int] | None:
+    return None if sets is None else sets.setdefault(stream_id, set())
 
 
 def _all(folds: list[_Fold]) -> list[tuple[Order, wire.Recovered]]:

@@ -16,7 +16,10 @@ by the first rule that holds:
 3. Other words of the journal go to the call of the newest intent of their turn and id; where there
    is none, to the newest that was said.
 4. A `tool` message or a `tool_result` block goes to the newest call of its id without a result,
-   first of the same turn, then of any.
+   first of the same turn, then of any. To calls of a reply that is not released they go in order.
+
+Between a reply that is not released and the ledger there is no order: what it says counts as said
+when its turn began, and what it says that a call gave behind all that the journal says.
 
 Invariants: pure, over all events by seq: what a call gave is known on every branch. A call that was
 only said is unknown, since nothing says that it did not start, unless its program promised to
@@ -26,7 +29,7 @@ journal each call. A malformed word says nothing.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from walld.sessions.state.artifacts import whole_text
 from walld.sessions.state.call_account import CallAccount, supersede
@@ -40,7 +43,7 @@ from walld.sessions.state.events import (
 )
 from walld.sessions.state.tools import TOOL_TYPES, ToolState, take_tool, tool_state_of
 
-__all__ = ["UNDECLARED", "Calls", "calls_in", "calls_of_events", "results_in"]
+__all__ = ["UNDECLARED", "Calls", "Unreleased", "calls_in", "calls_of_events", "results_in"]
 
 _RESULTS: Final = frozenset(("done", "failed", "timeout", "cancelled"))
 _LISTS: Final = ("messages", "replacement")
@@ -50,6 +53,21 @@ UNDECLARED: Final = "undeclared"
 """Side effect and policy of a call that was only said, where no word says more."""
 _COMPARED_MAX: Final = 64
 """Calls of one id that an utterance, an intent or an edit is compared with."""
+
+
+class Unreleased(NamedTuple):
+    """A reply that is not in its session yet.
+
+    messages: of its last attempt, one a step, as their entries would have them. has_ended: else its
+    last text may be cut. earlier: calls of the attempts before that, as items of messages, and
+    whether the step that said each had ended.
+    """
+
+    stream_id: str
+    turn: str
+    messages: list[dict[str, Any]]
+    has_ended: bool
+    earlier: tuple[tuple[dict[str, Any], bool], ...] = ()
 
 
 class _OfName:
@@ -80,10 +98,24 @@ class Calls:
     compared with so many that wait, the oldest, and are else a call of their own.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, unreleased: Sequence[Unreleased] = ()) -> None:
+        self._unreleased: dict[str, list[Unreleased]] = {}
+        """By turn, until it begins."""
+        for reply in unreleased:
+            self._unreleased.setdefault(reply.turn, []).append(reply)
+        self._said_ahead: list[tuple[str, Event, Unreleased]] = []
+        """Their results, and earlier attempts, count behind the journal."""
+        self._brought_by: set[tuple[str, str]] = set()
+        """Steps of replies with results of calls that they do not say."""
+        self._turn_of: dict[str, str] = {}
+        """Stream -> turn of its reply."""
+        self._early: list[tuple[str | None, str, Mapping[str, Any], int]] = []
+        """Results of calls that nobody said yet: of a reply that is released later."""
         self.calls: list[CallAccount] = []
         self.turns: dict[str, str | None] = {}
         self.ended: set[str] = set()
+        self.has_recovered = False
+        """A message is of a reply that was recovered."""
         self.of_item: dict[int, CallAccount] = {}
         self._promises: set[str] = set()
         self._of_name: dict[tuple[str | None, str], _OfName] = {}
@@ -123,6 +155,13 @@ class Calls:
             self.turns[event.turn] = retried if isinstance(retried, str) else None
             if event.payload.get("calls") == "journal":
                 self._promises.add(event.turn)
+            for reply in self._unreleased.pop(event.turn, ()):
+                self._say_ahead(event, reply)
+
+    def _replies(self, event: Event) -> None:
+        """A recovered message names its stream: its application may not know the turn."""
+        if event.turn is not None:
+            self._turn_of[str(event.payload.get("stream_id"))] = event.turn
 
     def _ended(self, event: Event) -> None:
         self.ended.add(event.turn or "")
@@ -134,6 +173,13 @@ class Calls:
 
     def end(self) -> None:
         """There are no more: which calls later ones of the same message took the place of."""
+        for turn, begun, reply in self._said_ahead:
+            self._end_ahead(turn, begun, reply)
+        for of_turn, call_id, held, seq in reversed(self._early):
+            if (of_turn, call_id) in self._of_name:
+                found = self._answerable_call(of_turn, call_id)
+                if found is not None and found.turn == of_turn and not found.has_result:
+                    _answer(found, held, seq)
         if any(self.turns.values()):
             supersede(self.calls, self.turns)
 
@@ -141,20 +187,56 @@ class Calls:
 
     def _message(self, event: Event) -> None:
         payload = event.payload
+        self.has_recovered |= "_wal_recovered" in payload
         if not _speaks_of_calls(payload) or check_payload(event.type, payload) is not None:
             return
         turn = event.turn or _turn_of(payload)
+        if turn is None and payload.get("_wal_recovered"):
+            turn = self._turn_of.get(str(payload.get("_wal_stream")))
         if payload["role"] == "assistant":
             self._say_all(turn, payload, event, is_new=True)
             if payload.get("tool_results"):
                 self._brought(turn, payload["tool_results"])
+                self._brought_by.add(_step_of(payload))
             if not isinstance(payload.get("content"), list):
                 return
         for call_id, held in results_in(payload):
             call = self._answerable_call(turn, call_id)
-            if call is not None:
-                _give(call, "message", held)
-                call.message, call.answered_seq = held, event.seq
+            if call is None:
+                self._early.append((turn, call_id, held, event.seq))
+            else:
+                _answer(call, held, event.seq)
+
+    def _say_ahead(self, begun: Event, reply: Unreleased) -> None:
+        """What the last attempt of a reply says that is not in the session yet."""
+        assert begun.turn is not None, "it begins one"
+        self._said_ahead.append((begun.turn, begun, reply))
+        for message in reply.messages:
+            listed = calls_in(message)
+            bare = [{**one, "outcome": None, "result": None} for one in listed]
+            self._say_all(begun.turn, {**message, "tool_calls": bare}, begun, is_new=True)
+            for one, told in zip(listed, bare, strict=True):
+                call = self.of_item[id(one)] = self.of_item.pop(id(told))
+                call.is_ahead = True
+
+    def _end_ahead(self, turn: str, begun: Event, reply: Unreleased) -> None:
+        for message in reply.messages:
+            for one in calls_in(message):
+                _take_result(self.of_item[id(one)], one)
+            if _step_of(message) not in self._brought_by:  # else it is an entry, too
+                self._brought(turn, message.get("tool_results"))
+        for one, has_ended in reply.earlier:
+            name, arguments = _named(one)
+            known = self._known(turn, one["id"])
+            call = self._exact.get((turn, one["id"], reply.stream_id, one.get("seq")))
+            if call is None and known.journalled:
+                call = _take_fitting(known.journalled, name, arguments)
+            if call is None:
+                call = self._new(turn, one["id"], known, begun, _said_state(name, one))
+                call.name, call.arguments = name if isinstance(name, str) else None, arguments
+                call.is_withdrawn = not has_ended
+                call.is_cut, call.is_served = _is_cut(one), one.get("server") is True
+            _take_result(call, one)
 
     def _brought(self, turn: str | None, results: object) -> None:
         """By a reply whose adapter sees requests alone: of calls that it does not say."""
@@ -231,15 +313,16 @@ class Calls:
         if call.arguments is None:
             call.arguments = arguments
         call.key = call.key or one.get("key")
-        if one.get("outcome") in _RESULTS and "said" not in call.given:
-            call.given["said"] = one.get("result")
-            call.word = call.word or one["outcome"]
+        _take_result(call, one)
         return call
 
     def _answerable_call(self, turn: str | None, call_id: str) -> CallAccount | None:
         """The newest of that id without a message of its result, of that turn before any other."""
         known = self._of_name.get((turn, call_id))
         if known is not None and known.newest is not None:
+            if known.newest.is_ahead and known.answerable:
+                waiting = (one for one in known.answerable if "message" not in one.given)
+                return next(waiting, known.newest)
             if "message" not in known.newest.given:
                 return known.newest
             if (call := _last_unanswered(known.answerable)) is not None:
@@ -376,14 +459,18 @@ _TAKES: Final[dict[str, Callable[[Calls, Event], None]]] = {
     "message_edit": Calls._edited,
     "compaction": Calls._edited,
     "turn_submitted": Calls._submitted,
+    "turn_assistant_started": Calls._replies,
     "turn_completed": Calls._ended,
     "turn_interrupted": Calls._ended,
 }
 
 
-def calls_of_events(events: Sequence[Event]) -> Calls:
-    """The calls of a session, of all its events."""
-    found = Calls()
+def calls_of_events(events: Sequence[Event], unreleased: Sequence[Unreleased] = ()) -> Calls:
+    """The calls of a session, of all its events, and of its turns' replies that are in none yet.
+
+    The replies must be kept as long as the events.
+    """
+    found = Calls(unreleased)
     for event in events:
         found.take(event)
     found.end()
@@ -475,6 +562,10 @@ def _turn_of(message: Mapping[str, Any]) -> str | None:
     return turn if isinstance(turn, str) else None
 
 
+def _step_of(message: Mapping[str, Any]) -> tuple[str, str]:
+    return str(message.get("_wal_stream")), str(message.get("_wal_seq"))
+
+
 def _speaks_of_calls(message: Mapping[str, Any]) -> bool:
     if message.get("role") == "tool" or message.get("tool_calls"):
         return True
@@ -487,6 +578,18 @@ def _dicts(listed: object) -> list[dict[str, Any]]:
 
 def _is_block(block: object, kind: str) -> bool:
     return isinstance(block, dict) and block.get("type") == kind
+
+
+def _take_result(call: CallAccount, one: Mapping[str, Any]) -> None:
+    """What the item that says a call says that it gave."""
+    if one.get("outcome") in _RESULTS and "said" not in call.given:
+        call.given["said"] = one.get("result")
+        call.word = call.word or one["outcome"]
+
+
+def _answer(call: CallAccount, held: Mapping[str, Any], seq: int) -> None:
+    _give(call, "message", held)
+    call.message, call.answered_seq = held, seq
 
 
 def _give(call: CallAccount, speaker: str, held: Mapping[str, Any]) -> None:

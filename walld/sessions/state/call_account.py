@@ -49,10 +49,12 @@ class CallAccount:
         "call_id",
         "given",
         "intent",
+        "is_ahead",
         "is_cut",
         "is_promised",
         "is_said",
         "is_served",
+        "is_withdrawn",
         "key",
         "message",
         "mixed",
@@ -81,6 +83,10 @@ class CallAccount:
         """Its turn promised an intent before each run."""
         self.is_cut = False
         """What said it ended within its arguments: nobody can have run it."""
+        self.is_ahead = False
+        """What said it is not in the session yet: nobody knows which results stand behind it."""
+        self.is_withdrawn = False
+        """Said in an attempt of a reply that was begun anew before the step had ended."""
         self.is_served = False
         """The provider ran it itself."""
         self.word: str | None = None
@@ -116,8 +122,9 @@ class CallAccount:
     @property
     def outcome(self) -> str:
         """The first that holds: what somebody settled; a result's word; denied, and it never
-        started; observed; started, or what closed it is lost: unknown; intended, or cut within its
-        arguments: pending; only said: unknown.
+        started; observed; started, or what closed it is lost: unknown; said in a step that was
+        begun anew before it ended: withdrawn; intended, or cut within its arguments: pending; only
+        said: unknown.
         """
         if self.settled is not None and (said := _SETTLED.get(self.settled.payload["word"])):
             return said
@@ -130,6 +137,8 @@ class CallAccount:
             return "done"
         if "started" in seqs or self.again_seq:
             return "unknown"
+        if self.is_withdrawn and self.intent is None:
+            return "withdrawn"
         is_known = self.intent is not None or self.is_promised or self.is_cut
         return "pending" if is_known else "unknown"
 
@@ -182,6 +191,11 @@ class CallAccount:
             if speaker in self.given:
                 return True, self.given[speaker]
         return False, None
+
+    @property
+    def is_observed(self) -> bool:
+        """The words that go before the others are an observation: chosen for the model."""
+        return "message" not in self.given and "observation" in self.given
 
     def denied_by(self) -> tuple[str, object]:
         """Who denied it, and why."""

@@ -16,13 +16,14 @@ from typing import Any, Final
 from walld.sessions.state.account import Calls
 from walld.sessions.state.call_account import CallAccount
 
-__all__ = ["journal_messages", "with_results"]
+__all__ = ["journal_messages", "with_results", "without_unknown"]
 
 _MAY_HAVE_RUN: Final = (
     "No result was recorded: the work stopped while this call may have been running. It may have"
     " taken effect. Check before you do it again."
 )
 _ENDS: Final = ("finished", "failed", "observed", "denied")
+_UNKNOWN: Final = frozenset(("unknown", "running"))
 _CUT_OFF: Final = "This call was cut off ({}); what it had done by then is not known."
 
 
@@ -67,6 +68,24 @@ def journal_messages(named: Sequence[CallAccount], calls: Calls) -> list[dict[st
     return messages
 
 
+def without_unknown(messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Without the calls of which nobody knows whether they ran; their messages stay."""
+    kept = []
+    for message in messages:
+        changed = {
+            name: [one for one in listed if not _is_unknown(one)]
+            for name in ("tool_calls", "content")
+            if isinstance(listed := message.get(name), list)
+        }
+        if "_wal_journal" not in message or changed["tool_calls"]:
+            kept.append(message | changed if changed else message)
+    return kept
+
+
+def _is_unknown(one: object) -> bool:
+    return isinstance(one, dict) and one.get("synthetic") in _UNKNOWN
+
+
 def _ended(call: CallAccount, seq: int) -> bool:
     never = seq + 1
     told = [call.seqs.get(stage, never) for stage in _ENDS]
@@ -85,6 +104,8 @@ def _facts(
         facts["superseded_by"] = call.superseded_by.call_id
     elif has_result:
         facts["result"] = result
+        if call.message is not None or call.is_observed:
+            facts["observed"] = True
     elif not call.is_served and (made := _synthetic(call, outcome, calls)) is not None:
         facts["synthetic"], facts["result"] = made
     return facts

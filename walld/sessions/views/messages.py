@@ -3,6 +3,10 @@
 Owns: what each entry on a path does to the list. Refuses: which path (`path.py`), what is said of
 calls (`call_results.py`), what a provider takes (the client's `provider.py`).
 
+A reply that is not in the session yet stands in its turn: behind the turn's last entry before the
+next submission on the path. So does a recovered one that was appended behind that submission. The
+first are no entries: they go when the entry before them goes, and nothing counts or edits them.
+
 Invariants: pure; events are never lost to a compaction, which changes only what is seen. An undo
 counts messages as they were seen at its place: one that takes a summary off takes what the summary
 stood for. A message of a reply that was said anew stands where it first stood; one that was undone
@@ -14,20 +18,23 @@ malformed does nothing.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, Final, NamedTuple
+from collections.abc import Callable, Container, Sequence
+from typing import Any, Final, NamedTuple, TypeAlias
 
 from walld_client.recovered.provider import FORMATS, in_format
 
-from walld.sessions.state.account import Calls, calls_of_events, results_in
+from walld.sessions.state.account import Calls, Unreleased, calls_of_events, results_in
 from walld.sessions.state.artifacts import whole_text
 from walld.sessions.state.call_account import CallAccount
 from walld.sessions.state.errors import BadArgument
 from walld.sessions.state.events import Event, check_payload
 from walld.sessions.state.path import path_events
-from walld.sessions.views.call_results import journal_messages, with_results
+from walld.sessions.views.call_results import journal_messages, with_results, without_unknown
 
-__all__ = ["Fate", "edit_target", "fates", "messages", "submitted_message"]
+__all__ = ["UNKNOWN_WORDS", "Fate", "edit_target", "fates", "messages", "submitted_message"]
+
+UNKNOWN_WORDS: Final = ("say", "drop")
+"""What is done with calls of which nobody knows whether they ran."""
 
 
 def messages(
@@ -35,25 +42,75 @@ def messages(
     format: str = "plain",  # noqa: A002
     branch: str | None = None,
     compacted: bool = True,
+    unknown: str = "say",
+    unreleased: Sequence[Unreleased] = (),
 ) -> list[dict[str, Any]] | None:
     """The messages on the path to the leaf, or to entry `branch`; None of no events at all.
 
-    compacted: False shows what compactions hide. A provider's format is of the events alone: what
+    compacted: False shows what compactions hide. unknown: "drop" leaves out calls that may have run
+    or still run and of which nobody said more. unreleased: the session's, in order of their
+    beginning. A provider's format is of the events alone: what
     stands beside the session is its beginning there, so the client renders what it has read.
     Raises BadArgument.
     """
     if format not in FORMATS:
         raise BadArgument("format", format, " | ".join(FORMATS))
+    if unknown not in UNKNOWN_WORDS:
+        raise BadArgument("unknown", unknown, " | ".join(UNKNOWN_WORDS))
     if not events:
         return None
-    conversation, calls = _Conversation(), calls_of_events(events)
-    for place, event in enumerate(path_events(events, branch)):
-        conversation.take(place, event)
-    if calls.calls:
-        told = conversation.with_calls(calls, compacted=compacted)
+    conversation, calls = _Conversation(), calls_of_events(events, unreleased)
+    path = path_events(events, branch)
+    placed = {reply.turn for reply in unreleased}
+    if calls.has_recovered and (recovered := _recovered_streams(path)):
+        conversation.turn_of = _turns_of_streams(path)
+        turns = (turn or conversation.turn_of.get(stream) for turn, stream in recovered)
+        placed |= {turn for turn in turns if turn is not None}
+    if placed:
+        for place, event in enumerate(path):
+            conversation.take(place, event)
+            conversation.note(place, event, placed)
+    else:
+        for place, event in enumerate(path):
+            conversation.take(place, event)
+    if calls.calls or placed:
+        said = _not_there(unreleased, events) if unreleased else ()
+        told = conversation.with_calls(calls, said, compacted=compacted)
     else:
         told = conversation.seen() if compacted else conversation.whole()
-    return in_format(told, format)
+    return in_format(without_unknown(told) if unknown == "drop" else told, format)
+
+
+def _recovered_streams(path: Sequence[Event]) -> set[tuple[str | None, str]]:
+    """Turn, where they say it, and stream of the recovered messages that were appended."""
+    return {
+        (event.turn or _turn_of(event.payload), str(event.payload.get("_wal_stream")))
+        for event in path
+        if event.type == "message" and event.payload.get("_wal_recovered")
+    }
+
+
+def _turns_of_streams(path: Sequence[Event]) -> dict[str, str | None]:
+    return {
+        str(event.payload.get("stream_id")): event.turn
+        for event in path
+        if event.type == "turn_assistant_started"
+    }
+
+
+def _not_there(
+    unreleased: Sequence[Unreleased], events: Sequence[Event]
+) -> list[tuple[Unreleased, dict[str, Any]]]:
+    """What no entry says of what replies say. A text that may go on is told to be cut."""
+    there = {_reply_of(event.payload) for event in events if event.type == "message"}
+    found = []
+    for reply in unreleased:
+        for message in reply.messages:
+            if _reply_of(message) not in there:
+                is_cut = message is reply.messages[-1] and not reply.has_ended
+                told = {"_turn": reply.turn} | ({"_wal_cut": True} if is_cut else {})
+                found.append((reply, message | told))
+    return found
 
 
 class Fate(NamedTuple):
@@ -127,19 +184,25 @@ def submitted_message(event: Event) -> dict[str, Any]:
 
 
 class _Item:
-    """A message of the list. place: of its entry on the path. gone: why it is there no more."""
+    """A message of the list. place: of its entry on the path. gone: why it is there no more.
 
-    __slots__ = ("edited", "gone", "message", "place")
+    of_turn: the turn in which it stands, where it was recovered and appended later.
+    """
+
+    __slots__ = ("edited", "gone", "message", "of_turn", "place")
 
     def __init__(self, place: int, message: dict[str, Any]) -> None:
         self.place = place
         self.message = message
         self.edited = False
         self.gone = ""
+        self.of_turn: str | None = None
 
 
-class _Intent(NamedTuple):
-    """An intent on the path. tail: the message it stands behind, of what is seen; last: of all."""
+class _Place(NamedTuple):
+    """Of an intent on the path, or the last entry of a turn. tail: the message it stands behind, of
+    what is seen; last: of all.
+    """
 
     place: int
     id: str
@@ -160,7 +223,15 @@ class _Conversation:
         self.by_reply: dict[tuple[object, object], dict[str | None, _Item]] = {}
         """By turn; None: it does not say of which."""
         self.place_of: dict[str, int] = {}
-        self.intents: list[_Intent] = []
+        self.intents: list[_Place] = []
+        self.turn: str | None = None
+        """The one that was submitted last."""
+        self.ends: dict[str, _Place] = {}
+        """The last entry of a turn before the next was submitted."""
+        self.turn_of: dict[str, str | None] = {}
+        """Stream -> the turn that it is a reply of."""
+        self.starts: dict[str, int] = {}
+        """Stream -> where a turn's reply began."""
         self.kept_place = 0
         """Of the first entry that the last compaction kept."""
 
@@ -170,8 +241,15 @@ class _Conversation:
     def whole(self) -> list[dict[str, Any]]:
         return [item.message for item in self.items]
 
-    def with_calls(self, calls: Calls, *, compacted: bool) -> list[dict[str, Any]]:
-        """What is seen, or all, with the results of calls, and the calls that no message names.
+    def with_calls(
+        self,
+        calls: Calls,
+        unreleased: Sequence[tuple[Unreleased, dict[str, Any]]] = (),
+        *,
+        compacted: bool,
+    ) -> list[dict[str, Any]]:
+        """What is seen, or all, with the results of calls, the calls that no message names, and
+        messages of replies.
 
         Those go with the message before them. They are no entries: nothing counts them.
         """
@@ -182,46 +260,119 @@ class _Conversation:
             for call in calls.calls
             if call.intent is not None and not call.is_said
         }
-        behind: dict[int, list[CallAccount]] = {}
-        standing = {id(item) for item in items} if by_intent else set[int]()
-        for one in self.intents if by_intent else ():
-            call = by_intent.get(one.id)
-            if call is None:
-                continue
+        behind: dict[int, list[_Behind]] = {}
+        is_placed = bool(by_intent) or bool(self.ends)
+        standing = {id(item) for item in items} if is_placed else set[int]()
+
+        def tail_of(one: _Place) -> int | None:
+            """The message it stands behind, by id(); None where that is not seen."""
             tail = one.tail if compacted else one.last
             if tail is None and compacted and one.place < self.kept_place:
-                continue  # it stood before all that the compaction kept
+                return None  # it stood before all that the compaction kept
             if tail is not None and id(tail) not in standing:
                 is_kept = bool(prefix) and one.place >= self.kept_place and not tail.gone
                 if not is_kept:
-                    continue
+                    return None
                 tail = prefix[-1]
-            behind.setdefault(id(tail), []).append(call)
-        told = journal_messages(behind.get(id(None), ()), calls)
-        answers = (item.message for item in items if item.message.get("role") != "assistant")
-        shown = {id(held) for message in answers for _, held in results_in(message)}
-        for item in items:
+            return id(tail)
+
+        for one in self.intents if by_intent else ():
+            call = by_intent.get(one.id)
+            if call is not None and (tail := tail_of(one)) is not None:
+                behind.setdefault(tail, []).append((one.place, call))
+        if self.ends:
+            items = self._placed(items, unreleased, tail_of, behind, calls)
+        told = _told_behind(behind.get(id(None), ()), calls)
+        answers = {
+            at: held
+            for at, item in enumerate(items)
+            if item.message.get("role") != "assistant"
+            and (held := [id(one) for _, one in results_in(item.message)])
+        }
+        shown = {one for held in answers.values() for one in held}
+        for at, item in enumerate(items):
             message = item.message
             is_said = message.get("role") == "assistant"
             told.append(with_results(message, calls, shown) if is_said else message)
+            if at in answers:
+                shown.difference_update(answers[at])  # for calls behind it, it is in no list
             if behind and (named := behind.get(id(item))) is not None:
-                told += journal_messages(named, calls)
+                told += _told_behind(named, calls)
         return told
+
+    def _placed(
+        self,
+        items: list[_Item],
+        unreleased: Sequence[tuple[Unreleased, dict[str, Any]]],
+        tail_of: Callable[[_Place], int | None],
+        behind: dict[int, list[_Behind]],
+        calls: Calls,
+    ) -> list[_Item]:
+        """Messages of replies to where their turns end; the items that stay where they are."""
+        retried = set(calls.turns.values())
+        stay: list[_Item] = []
+        said: list[tuple[str, object, dict[str, Any]]] = []
+        for item in items:
+            message = item.message
+            turn = item.of_turn or _turn_of(message)
+            is_cut = message.get("_wal_recovered") and message.get("_partial")
+            if is_cut and turn is not None and turn in retried:
+                message = item.message = message | {"_wal_cut": True}
+            end = None if item.of_turn is None else self.ends.get(item.of_turn)
+            if item.of_turn is None or end is None or tail_of(end) is None:
+                stay.append(item)
+            else:
+                said.append((item.of_turn, message.get("_wal_stream"), message))
+        said += [(reply.turn, reply.stream_id, message) for reply, message in unreleased]
+        last = len(self.place_of)
+        said.sort(key=lambda one: self.starts.get(str(one[1]), last))
+        for turn, _, message in said:
+            end = self.ends.get(turn)
+            if end is not None and (tail := tail_of(end)) is not None:
+                behind.setdefault(tail, []).append((end.place, message))
+        for listed in behind.values():
+            listed.sort(key=lambda one: (one[0], isinstance(one[1], dict)))
+        return stay
+
+    def note(self, place: int, event: Event, placed: Container[str]) -> None:
+        """The entry that was taken last, in whose turn replies may stand."""
+        kind, turn = event.type, event.turn
+        if kind == "turn_submitted":
+            self.turn = turn
+        if turn is None or turn not in placed:
+            return
+        if kind == "turn_assistant_started":
+            self.starts.setdefault(str(event.payload.get("stream_id")), place)
+        is_said = kind == "message" and event.payload.get("_wal_recovered")
+        if turn == self.turn and kind != "tool_settled" and not is_said:
+            self.ends[turn] = self._place(place, "")
+
+    def _place(self, place: int, name: str) -> _Place:
+        count = len(self.items)
+        while count and self.items[count - 1].of_turn is not None:
+            count -= 1  # it stands elsewhere
+        last = self.items[count - 1] if count else None
+        is_hidden = count <= self.kept_from
+        tail = (self.prefix[-1] if self.prefix else None) if is_hidden else last
+        return _Place(place, name, tail, last)
 
     def take(self, place: int, event: Event) -> None:
         """The next entry of the path."""
         self.place_of[event.id] = place
         kind, payload = event.type, event.payload
         if kind == "tool_intent":
-            last = self.items[-1] if self.items else None
-            is_hidden = len(self.items) <= self.kept_from
-            tail = (self.prefix[-1] if self.prefix else None) if is_hidden else last
-            self.intents.append(_Intent(place, event.id, tail, last))
+            self.intents.append(self._place(place, event.id))
             return
         if kind not in _SAID or check_payload(kind, payload) is not None:
             return
         if kind == "message":
             self._say(place, event.id, payload)
+            if self.ends and payload.get("_wal_recovered"):
+                turn = event.turn or _turn_of(payload)
+                turn = turn or self.turn_of.get(str(payload.get("_wal_stream")))
+                item = self.by_id[event.id][-1]
+                if turn != self.turn and turn in self.ends and item.place == place:
+                    item.of_turn = turn
         elif kind == "turn_submitted":
             if payload.get("retry_of") is None:
                 self._say(place, event.id, submitted_message(event))
@@ -294,6 +445,7 @@ class _Conversation:
                 self.by_message_id.clear()
                 _go(self.items, "replaced")
                 self.intents.clear()
+                self.ends.clear()
                 self.prefix, self.items, self.kept_from = [], [], 0
             self.items += [self._item(place, message) for message in payload["messages"]]
             return
@@ -311,6 +463,7 @@ class _Conversation:
         if not self.prefix:
             _go(self.items, "undone")
             self.intents.clear()
+            self.ends.clear()
             self.kept_from = 0
 
     def _compact(self, place: int, event: Event) -> None:
@@ -353,6 +506,24 @@ _MESSAGES: Final = frozenset(("message", "turn_submitted", "branch_summary", "co
 _SAID: Final = frozenset(
     ("message", "turn_submitted", "message_edit", "undo", "compaction", "branch_summary")
 )
+
+
+_Behind: TypeAlias = "tuple[int, CallAccount | dict[str, Any]]"
+"""A call that only its journal names, or a reply's message, with its place on the path."""
+
+
+def _told_behind(placed: Sequence[_Behind], calls: Calls) -> list[dict[str, Any]]:
+    """As messages. Calls share one where nothing stands between."""
+    told: list[dict[str, Any]] = []
+    named: list[CallAccount] = []
+    for _, one in placed:
+        if not isinstance(one, dict):
+            named.append(one)
+            continue
+        told += journal_messages(named, calls)
+        told.append(with_results(one, calls))
+        named = []
+    return told + journal_messages(named, calls)
 
 
 def _go(items: list[_Item], why: str, begin: int = 0) -> None:

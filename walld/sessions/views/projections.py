@@ -10,6 +10,7 @@ from typing import Any, Final, NamedTuple
 
 from walld.sessions.gate.pending import pending
 from walld.sessions.gate.resume import resume
+from walld.sessions.state.account import Unreleased
 from walld.sessions.state.errors import BadArgument, UnknownProjection
 from walld.sessions.state.events import Event
 from walld.sessions.views.audit import audit
@@ -28,13 +29,19 @@ __all__ = ["PROJECTIONS", "check", "project"]
 class _Projection(NamedTuple):
     fold: Callable[..., object]
     arguments: dict[str, tuple[type, ...]]
+    with_unreleased: bool = False
+    """It tells of replies, too, that are in no session yet."""
 
 
 _TEXT: Final = (str, type(None))
 _TABLE: Final = (dict, type(None))
 
 PROJECTIONS: Final[dict[str, _Projection]] = {
-    "messages": _Projection(messages, {"format": (str,), "branch": _TEXT, "compacted": (bool,)}),
+    "messages": _Projection(
+        messages,
+        {"format": (str,), "branch": _TEXT, "compacted": (bool,), "unknown": (str,)},
+        with_unreleased=True,
+    ),
     "state": _Projection(state_view, {}),
     "turn": _Projection(turn, {"turn_id": _TEXT, "stream_id": _TEXT}),
     "tree": _Projection(tree, {}),
@@ -60,12 +67,20 @@ PROJECTIONS: Final[dict[str, _Projection]] = {
 }
 
 
-def project(name: str, events: Sequence[Event], arguments: dict[str, Any]) -> object:
+def project(
+    name: str,
+    events: Sequence[Event],
+    arguments: dict[str, Any],
+    unreleased: Sequence[Unreleased] = (),
+) -> object:
     """The view of that name, of all events of a session in order of seq, as plain JSON values.
 
-    Text is as the events have it: half characters too. Raises UnknownProjection, BadArgument.
+    unreleased: replies of its turns that are in no session, for a view `with_unreleased`. Text is
+    as the events have it: half characters too. Raises UnknownProjection, BadArgument.
     """
     check(name, arguments)
+    if unreleased:
+        return PROJECTIONS[name].fold(events, **arguments, unreleased=unreleased)
     return PROJECTIONS[name].fold(events, **arguments)
 
 

@@ -345,7 +345,7 @@ class Conversation {
     if (sessionId !== undefined && isPassing(errorOf(word))) this.unshown.add(sessionId);
     const one = this.take(word.id);
     const isTag = word.code === "bad_request" && word.limit.startsWith("a request of tag");
-    const isUnknown = isTag || word.code === "unknown_projection";
+    const isUnknown = isTag || word.code === "unknown_projection" || isNewArgument(word);
     one?.reject(isUnknown ? this.unsupported(one, word) : errorOf(word));
   }
 
@@ -368,6 +368,16 @@ class Conversation {
     if (this.isOver && this.asked.size === 0) this.close();
     return one;
   }
+}
+
+/** View -> arguments that older daemons do not know. Any other is the application's mistake. */
+const ARGUMENTS_SINCE: Readonly<Record<string, string[]>> = { messages: ["unknown"] };
+
+function isNewArgument({ code, got, limit, message }: WireError): boolean {
+  if (code !== "bad_argument") return false;
+  return (ARGUMENTS_SINCE[got] ?? []).some(
+    (name) => message === `argument ${name} cannot be used` && !limit.split(" | ").includes(name),
+  );
 }
 
 function tooLate(path: string): Late {

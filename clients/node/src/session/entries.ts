@@ -39,6 +39,8 @@ export interface SubmitOptions {
   messageId?: string;
   streamId?: string;
   model?: string;
+  /** Promises an intent before each run of a tool: a call without one has not started. */
+  calls?: "journal";
   meta?: Info;
   timeoutMs?: number;
 }

@@ -39,10 +39,11 @@ const OF_A_SUBMIT: Kinds = {
   messageId: "id",
   streamId: "id",
   model: "text",
+  calls: "text",
   meta: "object",
   timeoutMs: "milliseconds",
 };
-const OF_MESSAGES: Kinds = { format: "text", branch: "id", compacted: "bool" };
+const OF_MESSAGES: Kinds = { format: "text", branch: "id", compacted: "bool", unknown: "text" };
 
 export class Session {
   readonly sessionId: string;
@@ -105,6 +106,10 @@ export class Session {
    */
   async submit(content: unknown, options: SubmitOptions = {}): Promise<Turn> {
     checkArguments(options, OF_A_SUBMIT);
+    const { calls } = options;
+    if (calls !== undefined && calls !== "journal") {
+      throw new RangeError(`calls of submit: got ${JSON.stringify(calls).slice(0, 80)}, limit "journal"`);
+    }
     const began = performance.now();
     const turnId = newEntryId();
     const { streamId, model, meta, messageId = newEntryId(), timeoutMs = SUBMIT_MS } = options;
@@ -113,6 +118,7 @@ export class Session {
       content,
       ...(streamId === undefined ? {} : { stream_id: streamId }),
       ...(model === undefined ? {} : { model }),
+      ...(calls === undefined ? {} : { calls }),
       ...(meta === undefined ? {} : { meta }),
     };
     const how = { id: turnId, turn: turnId, key: messageId, once: true };
@@ -146,13 +152,24 @@ export class Session {
     return this.turnOf(found.turn_id, found.message_id ?? "", found.stream_ids ?? [], found.state);
   }
 
-  /** The messages up to the leaf, or up to entry `branch`. null: never written. */
+  /**
+   * The messages up to the leaf, or up to entry `branch`. null: never written. A reply of a turn that is not
+   * released stands in its turn. unknown: "drop" leaves out calls of which nobody knows whether they ran; the
+   * model is told so else.
+   */
   async messages(
-    options: { format?: "plain" | "openai" | "anthropic"; branch?: string; compacted?: boolean } = {},
+    options: {
+      format?: "plain" | "openai" | "anthropic";
+      branch?: string;
+      compacted?: boolean;
+      unknown?: "say" | "drop";
+    } = {},
   ): Promise<Record<string, unknown>[] | null> {
     checkArguments(options, OF_MESSAGES);
-    const { format = "plain", branch, compacted = true } = options;
-    const asked = { format, compacted, ...(branch === undefined ? {} : { branch }) };
+    const { format = "plain", branch, compacted = true, unknown = "say" } = options;
+    const asked: Record<string, unknown> = { format, compacted };
+    if (branch !== undefined) asked["branch"] = branch;
+    if (unknown !== "say") asked["unknown"] = unknown;
     return (await this.project("messages", asked)) as Record<string, unknown>[] | null;
   }
 

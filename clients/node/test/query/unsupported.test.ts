@@ -86,3 +86,14 @@ test("what cannot be read of a request that is known stays a Refused", async (t)
   const asked = requests(client).ask("HasPartial", { session_id: "s" });
   await assert.rejects(asked, (error) => error instanceof Refused && !(error instanceof Unsupported));
 });
+
+test("an argument of a view that the daemon does not know is Unsupported, another is a mistake", async (t) => {
+  const answer = { id: 1, code: "bad_argument", got: "messages", limit: "format | branch | compacted" };
+  const since = lacking(t, { ...answer, message: "argument unknown cannot be used" });
+  const session = since.session("s");
+  await assert.rejects(session.messages({ unknown: "drop" }), isUnsupported("Project messages", /^0\.0\.9$/));
+  const mistaken = lacking(t, { ...answer, message: "argument knowing cannot be used" });
+  await assert.rejects(mistaken.session("s").project("messages", { knowing: 1 }), (error) => {
+    return error instanceof Refused && !(error instanceof Unsupported) && error.code === "bad_argument";
+  });
+});

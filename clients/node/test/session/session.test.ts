@@ -12,6 +12,29 @@ import { Daemon, until } from "../support/daemon.js";
 /** For the tests that do not kill it. */
 const shared = await Daemon.started({ after });
 
+test("a journal is promised, and calls of which nobody knows are told or left out", async () => {
+  const client = shared.client();
+  const session = client.session("promised");
+  await assert.rejects(session.submit("q", { calls: "reply" as "journal" }), /calls of submit: got "reply"/);
+  const turn = await session.submit("q", { calls: "journal" });
+  const [submitted] = await session.events();
+  assert.equal((submitted!["payload"] as Record<string, unknown>)["calls"], "journal");
+  const reply = await turn.reply();
+  reply.token("I look. ");
+  reply.tool("look", {}, { callId: "c1" });
+  const risk = { side_effect: "read", resume_policy: "rerun-after-check" };
+  const of = { turn: turn.turnId };
+  await session.append("tool_intent", { call_id: "c1", tool: "look", arguments: {}, ...risk }, of);
+  await session.append("tool_started", { call_id: "c1" }, of);
+  const told = (await session.messages({ format: "openai" }))!;
+  assert.deepEqual(told.map((one) => one["role"]), ["user", "assistant", "tool"]);
+  assert.equal(told[2]!["content"], "This call is still running.");
+  const known = (await session.messages({ format: "openai", unknown: "drop" }))!;
+  assert.deepEqual(known.map((one) => one["role"]), ["user"]);
+  reply.end();
+  await turn.interrupted("done");
+});
+
 test("a turn: submitted, its reply's message appended, completed", async () => {
   const client = shared.client();
   const session = client.session("chat-1");

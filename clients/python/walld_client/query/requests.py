@@ -296,15 +296,24 @@ def _cannot_know(error: Error) -> str:
     return f"walld cannot know now: {error.message} (code {error.code})"
 
 
+_ARGUMENTS_SINCE = {"messages": ("unknown",)}
+"""View -> arguments that older daemons do not know. Any other is the application's mistake."""
+
+
 def is_unknown(error: Error, tag: int) -> bool:
-    """The daemon has no such request, or no such view (PROTOCOL.md, "From build to build").
+    """The daemon has no such request, no such view, or no such argument of one (PROTOCOL.md, "From
+    build to build").
 
     One of 0.1.0 ends the connection at a tag above 63.
     """
     if error.id == 0:
         return error.code == "malformed" and error.got.startswith(f"tag {tag}:")
     is_tag = error.code == "bad_request" and error.limit.startswith("a request of tag")
-    return is_tag or error.code == "unknown_projection"
+    is_argument = error.code == "bad_argument" and any(
+        error.message == f"argument {name} cannot be used" and name not in error.limit.split(" | ")
+        for name in _ARGUMENTS_SINCE.get(error.got, ())
+    )
+    return is_tag or is_argument or error.code == "unknown_projection"
 
 
 def _raise(error: Error) -> NoReturn:

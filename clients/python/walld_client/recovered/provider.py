@@ -13,7 +13,10 @@ nobody gave one, is within its call and has its word in `synthetic`. Safe to sen
 - no two equal roles in a row (but one `tool` message a call, as openai has it): what would be is
   joined; no empty message; no key a provider does not know; other roles do not go;
 - no reasoning, but blocks of thinking with the provider's signature, and none of a recovered reply;
-- text that stood behind a call which is sent is the next message's;
+- text that stood behind a call which is sent is the next message's; where that text is cut
+  (`_wal_cut`), it does not go;
+- a result that is longer than TOOL_RESULT_CHARS is its halves, unless the application chose these
+  words for the model (its own `tool` message, an observation);
 - anthropic begins with the user; it knows no system message: there it is a user's, in <system>
   tags;
 - content that still stands beside the session as an artifact (it is lost, or whoever asks reads it
@@ -43,7 +46,7 @@ from walld_client.recovered.calls import (
     sendable_id,
 )
 
-__all__ = ["FORMATS", "anthropic_messages", "in_format", "openai_messages"]
+__all__ = ["FORMATS", "TOOL_RESULT_CHARS", "anthropic_messages", "in_format", "openai_messages"]
 
 FORMATS: Final = ("plain", "openai", "anthropic")
 
@@ -51,6 +54,8 @@ _SYSTEM: Final = frozenset(("system", "developer"))
 _THINKING: Final = frozenset(("thinking", "redacted_thinking"))
 _TOOL_BLOCKS: Final = frozenset(("tool_use", "tool_result"))
 _RESULTS: Final = frozenset(("done", "failed", "timeout", "cancelled"))
+TOOL_RESULT_CHARS: Final = 16_384
+"""Of a result that a journal or a reply has, so many go to a provider."""
 _GOES_ON: Final = "(the conversation goes on)"
 
 
@@ -139,8 +144,9 @@ def _read(messages: Iterable[dict[str, Any]]) -> list[_Said]:
     """Each message by itself, the results with their calls."""
     said: list[_Said] = []
     open_calls: dict[str, ProviderCall] = {}
-    within: list[tuple[ProviderCall, object, bool]] = []
+    within: list[tuple[ProviderCall, dict[str, Any], bool]] = []
     taken: set[str] = set()
+    cut: list[list[_Said]] = []
     for message in messages:
         role = message.get("role")
         role = "system" if role in _SYSTEM else role
@@ -164,15 +170,30 @@ def _read(messages: Iterable[dict[str, Any]]) -> list[_Said]:
             for block in blocks:
                 if block["type"] == "tool_result":
                     _answer(open_calls, block, block.get("content"))
-        said += _cut(one, message.get("content"))
-    for call, result, is_failed in within:
+        parts = _cut(one, message.get("content"), blocks)
+        if message.get("_wal_cut"):
+            cut.append(parts)
+        said += parts
+    for call, told, is_failed in within:
         if not call.answered:
-            _answered(call, result, is_failed)
+            _answered(call, told.get("result"), is_failed)
+            if not told.get("observed") and "synthetic" not in told:
+                _in_halves(call, told.get("_result_sha256"))
+    for parts in cut:
+        for part in reversed(parts):
+            if any(call.answered for call in part.calls):
+                break
+            part.blocks = []
     return said
 
 
-def _cut(said: _Said, content: object) -> list[_Said]:
-    """Text behind a call that is sent is the next message's: cut where a call says it stood."""
+def _cut(said: _Said, content: object, blocks: list[dict[str, Any]]) -> list[_Said]:
+    """Text behind a call that is sent is the next message's: cut where a call says it stood.
+
+    blocks: of the content; a call that is one of them stands there.
+    """
+    if any(call.block is not None for call in said.calls):
+        return _cut_blocks(said, blocks)
     places = [call.at for call in said.calls if call.at is not None]
     if not places or len(places) != len(said.calls) or places != sorted(places):
         return [said]
@@ -195,6 +216,21 @@ def _cut(said: _Said, content: object) -> list[_Said]:
     return parts
 
 
+def _cut_blocks(said: _Said, blocks: list[dict[str, Any]]) -> list[_Said]:
+    by_block = {id(call.block): call for call in said.calls if call.block is not None}
+    parts = [_Said(said.role)]
+    parts[0].thoughts = said.thoughts
+    parts[0].calls = [call for call in said.calls if call.block is None]
+    for block in blocks:
+        if (call := by_block.get(id(block))) is not None:
+            parts[-1].calls.append(call)
+        elif block["type"] == "text":
+            if any(call.block is not None for call in parts[-1].calls):
+                parts.append(_Said(said.role))
+            parts[-1].blocks.append(block)
+    return parts
+
+
 def _is_signed(block: dict[str, Any]) -> bool:
     if block["type"] == "redacted_thinking":
         return bool(block.get("data"))
@@ -205,7 +241,7 @@ def _calls(
     message: dict[str, Any],
     blocks: list[dict[str, Any]],
     open_calls: dict[str, ProviderCall],
-    within: list[tuple[ProviderCall, object, bool]],
+    within: list[tuple[ProviderCall, dict[str, Any], bool]],
     taken: set[str],
 ) -> list[ProviderCall]:
     """The calls of a message that can be sent once they have a result. within: those the message
@@ -230,14 +266,26 @@ def _calls(
         calls.append(call)
         at = one.get("at")
         call.at = at if isinstance(at, int) and at >= 0 else None
+        call.block = one if one.get("type") == "tool_use" else None
         word = one.get("synthetic")
         if "superseded_by" in one:
             continue  # a later call of the same message tells
         if one.get("outcome") in _RESULTS or isinstance(word, str):
             is_failed = one.get("outcome") == "failed" or (word is not None and word != "ran")
-            within.append((call, one.get("result"), is_failed))
+            within.append((call, one, is_failed))
         open_calls[given] = call
     return calls
+
+
+def _in_halves(call: ProviderCall, whole: object) -> None:
+    """A long result without its middle. whole: hash of the artifact that has all of it."""
+    text = call.result
+    if len(text) <= TOOL_RESULT_CHARS:
+        return
+    half, left_out = TOOL_RESULT_CHARS // 2, len(text) - TOOL_RESULT_CHARS
+    said = f"[... {left_out:,} of {len(text):,} characters left out"
+    said += f"; whole: artifact sha256:{whole}]" if isinstance(whole, str) else "]"
+    call.result, call.blocks = f"{text[:half]}\n{said}\n{text[-half:]}", ()
 
 
 def _answer(open_calls: dict[str, ProviderCall], told: dict[str, Any], content: object) -> None:

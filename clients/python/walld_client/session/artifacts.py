@@ -167,11 +167,14 @@ def is_same(session_id: str, content: Any, known: Any) -> Steps[bool]:
     return bool(found["content"] == content)
 
 
-def resolved(session_id: str, message: dict[str, Any]) -> Steps[dict[str, Any]]:
+def resolved(
+    session_id: str, message: dict[str, Any], for_provider: bool = False
+) -> Steps[dict[str, Any]]:
     """A message with what of it was put beside the session: its content, its calls and results.
 
-    What only looks so is the application's own. Where an artifact is lost the rest of a session is
-    not: the message says so in `_artifact_lost` and keeps what names it.
+    What only looks so is the application's own. for_provider: a result has the name of its artifact
+    beside it, for what is sent of a long one says where the whole is. Where an artifact is lost the
+    rest of a session is not: the message says so in `_artifact_lost` and keeps what names it.
     """
     message = dict(message)
     lost = yield from _resolve(session_id, message, ("content", *CALLS))
@@ -180,6 +183,8 @@ def resolved(session_id: str, message: dict[str, Any]) -> Steps[dict[str, Any]]:
             message[name] = [dict(one) if isinstance(one, dict) else one for one in calls]
             for call in message[name]:
                 if isinstance(call, dict):
+                    if for_provider and (named := named_in(call.get("result"))) is not None:
+                        call["_result_sha256"] = named.get("sha256")
                     lost = (yield from _resolve(session_id, call, OF_A_CALL)) or lost
     return message | {"_artifact_lost": lost} if lost else message
 

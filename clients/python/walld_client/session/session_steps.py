@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Literal
 
 from walld_client.argument_checks import (
     Beginning,
@@ -57,16 +57,23 @@ class SessionSteps(Appending):
         format: str = "plain",  # noqa: A002
         branch: Ident | None = None,
         compacted: bool = True,
+        unknown: Literal["say", "drop"] = "say",
     ) -> Steps[list[dict[str, Any]] | None]:
         """The messages up to the leaf, or up to entry `branch`. None: never written.
 
         "plain": as they were appended, tool results included. "openai", "anthropic": safe to send.
+        A reply of a turn that is not released stands in its turn. unknown: "drop" leaves out calls
+        that may have run, or still run, and of which nobody said more; the model is told else.
         Long content is whole in each. Where its artifact is lost, "plain" keeps what names it
         beside `_artifact_lost`, and a provider is sent its beginning and a note.
         """
         if format not in FORMATS:
             raise ValueError(f"format must be one of {', '.join(FORMATS)}, got {format!r}")
+        if unknown not in ("say", "drop"):
+            raise ValueError(f"unknown must be 'say' or 'drop', got {unknown!r:.80}")
         asked: dict[str, Any] = {"compacted": compacted}
+        if unknown != "say":
+            asked["unknown"] = unknown
         if branch is not None:
             asked["branch"] = branch
         found = yield from self.project("messages", **asked)
@@ -74,7 +81,8 @@ class SessionSteps(Appending):
             return None
         whole = []
         for one in found:
-            whole.append((yield from artifacts.resolved(self.session_id, one)))  # noqa: PERF401
+            told = yield from artifacts.resolved(self.session_id, one, format != "plain")
+            whole.append(told)
         return in_format(whole, format)
 
     def find(

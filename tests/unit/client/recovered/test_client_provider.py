@@ -342,3 +342,52 @@ def test_what_is_attached_to_a_message_is_a_note_that_it_was_there() -> None:
 def test_a_result_beside_the_session_is_its_beginning() -> None:
     told = [user("q"), assistant("", CALL), result({"_artifact": ARTIFACT})]
     assert openai_messages(told)[-1]["content"].startswith("it began\n[artifact")
+
+
+def test_text_behind_a_block_of_a_call_is_the_next_message() -> None:
+    use = {"type": "tool_use", "id": "c1", "name": "look", "input": {}}
+    content = [{"type": "text", "text": "Now"}, use, {"type": "text", "text": "I fix."}]
+    told = [
+        {"role": "user", "content": "q"},
+        {"role": "assistant", "content": content},
+        {"role": "tool", "tool_call_id": "c1", "content": "seen"},
+    ]
+    sent = [(one["role"], one["content"]) for one in openai_messages(told)]
+    assert sent == [("user", "q"), ("assistant", "Now"), ("tool", "seen"), ("assistant", "I fix.")]
+    told[2]["tool_call_id"] = "another"
+    assert [one["content"] for one in openai_messages(told)] == ["q", "Now\n\nI fix."]
+
+
+def test_of_a_cut_text_what_stands_before_the_last_call_that_is_sent_goes() -> None:
+    calls = [
+        {"id": f"c{at}", "name": "look", "arguments": "{}", "at": at, "outcome": outcome}
+        for at, outcome in ((1, "done"), (2, "unknown"))
+    ]
+    told = {"role": "assistant", "content": "abc", "tool_calls": calls, "_wal_cut": True}
+    sent = openai_messages([{"role": "user", "content": "q"}, told])
+    assert [one["content"] for one in sent] == ["q", "a", "null"]
+    calls[0]["outcome"] = "unknown"
+    assert len(openai_messages([{"role": "user", "content": "q"}, told])) == 1
+    told.pop("_wal_cut")
+    assert len(openai_messages([{"role": "user", "content": "q"}, told])) == 2
+
+
+@pytest.mark.parametrize("chosen", [{}, {"observed": True}, {"synthetic": "denied"}])
+def test_a_long_result_goes_in_halves_unless_somebody_chose_the_words(
+    chosen: dict[str, Any],
+) -> None:
+    long = "a" * 20_000 + "b" * 20_000
+    item = {"id": "c", "name": "look", "arguments": {}, "outcome": "done", "result": long}
+    told = [{"role": "user", "content": "q"}, {"role": "assistant", "tool_calls": [item | chosen]}]
+    (*_, result) = openai_messages(told)
+    if chosen:
+        assert result["content"] == long
+        return
+    half = "a" * 8192, "b" * 8192
+    left_out = "[... 23,616 of 40,000 characters left out"
+    assert result["content"] == f"{half[0]}\n{left_out}]\n{half[1]}"
+    told[1]["tool_calls"] = [item | {"_result_sha256": "ab12"}]
+    (*_, result) = openai_messages(told)
+    assert result["content"] == f"{half[0]}\n{left_out}; whole: artifact sha256:ab12]\n{half[1]}"
+    told[1]["tool_calls"] = [item | {"result": long[:16_384]}]
+    assert openai_messages(told)[-1]["content"] == long[:16_384]

@@ -1,0 +1,83 @@
+"""What a turn's reply said that is not released stands in messages(), against a real daemon."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+import walld_client
+from agents.process import Obedient
+from daemon_process import DaemonProcess, MakeDaemon, until
+
+RISK = '{"side_effect": "external-write", "resume_policy": "rerun-after-check"}'
+HELD = f"""
+turn = client.session("s").submit("deploy it", message_id="m")
+reply = turn.reply(stream_id="r")
+reply.token("I deploy. ")
+reply.tool("deploy", {{"env": "prod"}}, call_id="c1")
+turn.intent("deploy", {{"env": "prod"}}, call_id="c1", **{RISK})
+turn.tool_started("c1")
+"""
+
+
+@pytest.fixture
+def daemon(make_daemon: MakeDaemon) -> DaemonProcess:
+    return make_daemon().start()
+
+
+def sent(session: Any, **more: Any) -> list[tuple[str, Any]]:
+    told = []
+    for one in session.messages("openai", **more):
+        calls = [call["function"]["name"] for call in one.get("tool_calls", ())]
+        told.append((one["role"], calls or one["content"]))
+    return told
+
+
+def test_between_two_steps_and_behind_a_kill_in_a_tool(reader: Any, agent: Obedient) -> None:
+    agent.do(HELD)
+    session = reader.session("s")
+    called = [("user", "deploy it"), ("assistant", ["deploy"])]
+    assert sent(session) == [*called, ("tool", "This call is still running.")]
+    agent.do('turn.tool_finished("c1", "deployed"); reply.step()')
+    assert sent(session) == [*called, ("tool", "deployed")]
+    agent.do('reply.token("Now th"); reply.drain(10)')
+    assert [one["content"] for one in session.messages()] == ["deploy it", "I deploy. ", "Now th"]
+    assert sent(session) == [*called, ("tool", "deployed")], "a text that goes on is not sent"
+    agent.do('reply.token("is.")')
+    agent.do('reply.end("stop"); turn.completed()')
+    assert sent(session) == [*called, ("tool", "deployed"), ("assistant", "Now this.")]
+
+
+def test_a_kill_in_a_tool_is_told_whoever_asks(
+    reader: Any, agent: Obedient, daemon: DaemonProcess
+) -> None:
+    agent.do(HELD)
+    agent.do("reply.drain(10)")
+    agent.kill()
+    session = reader.session("s")
+    until(lambda: session.state()["turns"][0]["state"] == "interrupted", "the turn to end")
+    told = sent(session)
+    assert told[:2] == [("user", "deploy it"), ("assistant", ["deploy"])]
+    assert told[2][1].startswith("No result was recorded: the work stopped")
+    assert sent(session, unknown="drop") == [("user", "deploy it")]
+    command = [sys.executable, "-m", "walld", "session", "messages", "s", "--format", "openai"]
+    command += ["--unknown", "drop", "--socket", str(daemon.socket_path)]
+    told = json.loads(subprocess.run(command, capture_output=True, check=True).stdout)
+    assert [one["role"] for one in told] == ["user"]
+    reply = reader.recover(stream_id="r")
+    assert reply is not None
+    for message in reply.messages():
+        session.append("message", message, once=True, id="adopted")
+    assert sent(session)[:2] == [("user", "deploy it"), ("assistant", ["deploy"])]
+    assert len(session.messages()) == 2, "what is in the session is told once"
+
+
+def test_a_daemon_that_does_not_know_it_is_of_another_build(reader: Any) -> None:
+    """Any other argument that a view does not have is a mistake."""
+    with pytest.raises(walld_client.Refused) as refused:
+        reader.session("s").project("messages", knowing=True)
+    assert not isinstance(refused.value, walld_client.Unsupported)
+    assert "unknown" in refused.value.limit.split(" | ")

@@ -1,0 +1,198 @@
+"""Replies of turns that are not in their session yet, as messages() tells them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from session_log import Log
+
+from walld.sessions.state.account import Unreleased, calls_of_events
+from walld.sessions.views.messages import messages
+
+RISK = {"side_effect": "external-write", "resume_policy": "rerun-after-check"}
+UNKNOWN = "No result was recorded: the work stopped while this call may have been running."
+
+
+@pytest.fixture
+def log() -> Log:
+    log = Log()
+    log.submit("t1", "deploy")
+    return log
+
+
+def item(call_id: str = "c1", seq: int = 2, **more: Any) -> dict[str, Any]:
+    told = {"id": call_id, "name": "deploy", "arguments": '{"env": "prod"}', "seq": seq, "at": 9}
+    return told | {"arguments_complete": True, "outcome": "unknown", "result": None} | more
+
+
+def step(content: str, *calls: dict[str, Any], seq: int = 1, **more: Any) -> dict[str, Any]:
+    said: dict[str, Any] = {"role": "assistant", "content": content}
+    if calls:
+        said["tool_calls"] = list(calls)
+    return said | {"_wal_recovered": True, "_wal_stream": "s", "_wal_seq": seq} | more
+
+
+def reply(*steps: dict[str, Any], has_ended: bool = False, **more: Any) -> Unreleased:
+    return Unreleased(
+        **({"stream_id": "s", "turn": "t1"} | more), messages=list(steps), has_ended=has_ended
+    )
+
+
+def ran(log: Log, call_id: str, result: str | None = None, turn: str = "t1") -> None:
+    call = {"call_id": call_id, "tool": "deploy", "arguments": {"env": "prod"}}
+    log.add("tool_intent", call | RISK, turn=turn)
+    log.add("tool_started", {"call_id": call_id}, turn=turn)
+    if result is not None:
+        log.add("tool_finished", {"call_id": call_id, "result": result}, turn=turn)
+
+
+def sent(log: Log, *replies: Unreleased, **more: Any) -> list[tuple[str, Any]]:
+    told = []
+    for one in messages(log.events, "openai", unreleased=replies, **more) or ():
+        calls = [call["function"]["name"] for call in one.get("tool_calls", ())]
+        told.append((one["role"], calls or one["content"]))
+    return told
+
+
+def test_between_two_steps_of_a_reply_that_is_held_open(log: Log) -> None:
+    """Its calls stand with its words, whether their results are in the journal or in the reply."""
+    ran(log, "c1", "deployed")
+    first = step("I deploy.", item())
+    second = step("Done. And", seq=5)
+    told = messages(log.events, unreleased=[reply(first)]) or []
+    assert [one["content"] for one in told] == ["deploy", "I deploy."]
+    assert told[1]["tool_calls"][0]["result"] == "deployed"
+    assert "_wal_journal" not in told[1], "what a message says is not the journal's"
+    called = [("user", "deploy"), ("assistant", ["deploy"]), ("tool", "deployed")]
+    assert sent(log, reply(first)) == called
+    assert sent(log, reply(first, second)) == called, "what may go on is not sent"
+    assert sent(log, reply(first, second, has_ended=True)) == [*called, ("assistant", "Done. And")]
+
+
+def test_a_result_of_the_reply_is_of_the_call_that_the_journal_knows(log: Log) -> None:
+    ran(log, "c1", "journal")
+    said = reply(step("I deploy.", item(outcome="done", result="reply")))
+    assert sent(log, said)[1:] == [("assistant", ["deploy"]), ("tool", "journal")]
+    (call,) = calls_of_events(log.events, [said]).calls
+    assert (call.outcome, call.given) == ("done", {"journal": "journal", "said": "reply"})
+
+
+def test_tool_messages_that_stand_before_the_reply_of_their_calls(log: Log) -> None:
+    for text in ("first", "second"):
+        log.add("message", {"role": "tool", "content": text, "tool_call_id": "c1"}, turn="t1")
+    said = [step("a", item(at=1)), step("b", item(seq=6, at=1), seq=5)]
+    shown = [("user", "deploy")]
+    for text in ("first", "second"):
+        shown += [("assistant", ["deploy"]), ("tool", text)]
+    assert sent(log, reply(*said)) == shown
+    for one in said:  # released behind them
+        log.add("message", {**one, "_turn": "t1"} | {"_wal_recovered": False}, turn="t1")
+    assert sent(log) == shown
+
+
+@pytest.mark.parametrize("is_adopted", [False, True, "without its turn"])
+def test_a_cut_reply_stands_in_its_turn_also_where_it_is_adopted_behind_the_retry(
+    log: Log, is_adopted: bool | str
+) -> None:
+    log.add("turn_assistant_started", {"stream_id": "s"}, turn="t1")
+    ran(log, "c1")
+    log.add("turn_interrupted", {"reason": "agent_lost"}, turn="t1")
+    cut = step("I deploy.And then I", item(), _partial=True)
+    log.submit("t2", "deploy", retry_of="t1", message_id="m-t1")
+    ran(log, "c2", "looked", turn="t2")
+    replies = () if is_adopted else (reply(cut),)
+    if is_adopted:
+        log.add("message", cut | ({"_turn": "t1"} if is_adopted is True else {}))
+    log.add("message", {"role": "assistant", "content": "It is there."}, turn="t2")
+    told = messages(log.events, unreleased=replies) or []
+    said = [one["content"] for one in told]
+    assert said == ["deploy", "I deploy.And then I", "", "It is there."]
+    shown = sent(log, *replies)
+    # The equal call of the retry took its place: the first is told no more.
+    assert shown == [
+        ("user", "deploy"),
+        ("assistant", ["deploy"]),
+        ("tool", "looked"),
+        ("assistant", "It is there."),
+    ]
+
+
+def test_an_adopted_text_goes_on_until_its_turn_is_retried(log: Log) -> None:
+    log.add("message", step("It is al", _partial=True, _turn="t1"), turn="t1")
+    assert sent(log) == [("user", "deploy"), ("assistant", "It is al")]
+    log.add("turn_interrupted", {"reason": "agent_lost"}, turn="t1")
+    log.submit("t2", "deploy", retry_of="t1", message_id="m-t1")
+    assert sent(log) == [("user", "deploy")]
+    assert len(messages(log.events) or ()) == 2, "plain has all"
+
+
+def test_calls_of_which_nobody_knows(log: Log) -> None:
+    cut = reply(step("I deploy.", item(), _partial=True))
+    assert sent(log, cut)[2] == ("tool", "This call is still running.")
+    log.add("turn_interrupted", {"reason": "agent_lost"}, turn="t1")
+    role, content = sent(log, cut)[2]
+    assert (role, content[: len(UNKNOWN)]) == ("tool", UNKNOWN)
+    assert sent(log, cut, unknown="drop") == [("user", "deploy")]
+    (said,) = (messages(log.events, unreleased=[cut], unknown="drop") or [])[1:]
+    assert said["tool_calls"] == []
+    ran_alone = Log()
+    ran_alone.submit("t1", "deploy")
+    ran(ran_alone, "c1")
+    assert [one["role"] for one in messages(ran_alone.events, unknown="drop") or ()] == ["user"]
+
+
+def test_a_step_that_is_an_entry_is_the_entry(log: Log) -> None:
+    said = [step("a", item(at=1)), step("b", seq=5)]
+    log.add("message", {**said[0], "_turn": "t1"} | {"_wal_recovered": False}, turn="t1")
+    told = messages(log.events, unreleased=[reply(*said)]) or []
+    assert [one["content"] for one in told] == ["deploy", "a", "b"]
+    log.add("message_edit", {"target": "e2", "message": {"role": "assistant", "content": "x"}})
+    told = messages(log.events, unreleased=[reply(*said)]) or []
+    assert [one["content"] for one in told] == ["deploy", "x", "b"]
+
+
+def test_they_go_when_the_entry_before_them_goes_and_no_undo_counts_them(log: Log) -> None:
+    said = reply(step("I deploy."))
+    log.say("user", "next")
+    assert [one["content"] for one in messages(log.events, unreleased=[said]) or ()] == [
+        *("deploy", "I deploy.", "next"),
+    ]
+    log.add("undo", {"n": 1})
+    assert len(messages(log.events, unreleased=[said]) or ()) == 2
+    log.add("undo", {"n": 1})
+    assert messages(log.events, unreleased=[said]) == []
+
+
+def test_a_compaction_cuts_by_their_place(log: Log) -> None:
+    said = reply(step("I deploy."))
+    next_id = log.say("user", "next")
+    log.add("compaction", {"summary": "sum", "first_kept": next_id})
+    told = messages(log.events, unreleased=[said]) or []
+    assert [one["content"] for one in told] == ["sum", "next"]
+    told = messages(log.events, compacted=False, unreleased=[said]) or []
+    assert [one["content"] for one in told] == ["deploy", "I deploy.", "next"]
+
+
+def test_a_reply_of_a_turn_that_is_not_on_the_path_gives_no_message(log: Log) -> None:
+    log.submit("t2", "else")
+    said = reply(step("I deploy."), turn="t2")
+    assert len(messages(log.events, unreleased=[said]) or ()) == 3
+    log.add("leaf", {"target": "e1"})
+    assert [one["content"] for one in messages(log.events, unreleased=[said]) or ()] == ["deploy"]
+
+
+@pytest.mark.parametrize(
+    ("has_ended", "outcome", "word"),
+    [(False, "unknown", "withdrawn"), (True, "unknown", "unknown"), (False, "done", "done")],
+)
+def test_a_call_of_an_attempt_that_was_begun_anew(
+    log: Log, has_ended: bool, outcome: str, word: str
+) -> None:
+    again = reply(step("b", item(seq=9)), earlier=((item(outcome=outcome), has_ended),))
+    found = {one.is_withdrawn: one.outcome for one in calls_of_events(log.events, [again]).calls}
+    assert found[word == "withdrawn" or not has_ended] == word
+    ran(log, "c1", "deployed")  # in order: what the last attempt says ran
+    calls = calls_of_events(log.events, [again]).calls
+    assert [one.outcome for one in calls if one.intent is not None] == ["done"]
+    assert [one[1] for one in sent(log, again)] == ["deploy", ["deploy"], "deployed"]
