@@ -58,10 +58,12 @@ def _session(client: Any, session_id: str) -> dict[str, Any]:
         "events": _asked(session.events),
         "messages": _asked(lambda: _said(session.messages(), plain=True)),
         "openai": _asked(lambda: _said(session.messages(format="openai"))),
-        "resume_check": _asked(session.resume_check),
+        "resume_check": _asked(lambda: _gate(session.resume_check())),
         "repair_plan": _asked(lambda: _shown(client.repair_plan(session_id, present=[]))),
     }
     told |= {name: _asked(lambda: session.project(name)) for name in _VIEWS}  # noqa: B023
+    if isinstance(told["resume"], dict):
+        told["resume"] = _gate(told["resume"])
     if isinstance(told["eval"], dict):
         told["eval"]["input"] = _said(told["eval"]["input"])
     events = told["events"]
@@ -73,6 +75,11 @@ def _session(client: Any, session_id: str) -> dict[str, Any]:
         }
     told["breaks"] = _shown(session.breaks)
     return told
+
+
+def _gate(told: dict[str, Any] | None) -> dict[str, Any] | None:
+    """What 0.1.0 tells, too: its calls are `tools`."""
+    return told and {name: told[name] for name in told if name != "calls"}
 
 
 def _said(messages: list[dict[str, Any]] | None, *, plain: bool = False) -> Any:

@@ -44,7 +44,10 @@ def _lines(told: dict[str, Any]) -> list[str]:
     turn = "" if told["turn"] is None else f", turn {told['turn']}"
     lines = [f"{told['status']}: stopped at {told['boundary']}{turn}"]
     lines += [f"  {reason['message']} ({reason['code']})" for reason in told["reasons"]]
-    for tool in told["tools"]:
-        effect = f"{tool['state']}, effect {tool['side_effect']}, may: {tool['may']}"
-        lines.append(f"  {tool['tool']} (call {tool['call_id']}): {effect}")
+    for call in told.get("calls", told["tools"]):  # a daemon of 0.1.0 has the second alone
+        if call["may"] == "read_result":
+            continue  # what it gave is in the session
+        why = f" ({call['why']})" if "why" in call else ""
+        effect = f"{call['state']}, effect {call['side_effect']}, may: {call['may']}{why}"
+        lines.append(f"  {call['tool']} (call {call['call_id']}): {effect}")
     return lines

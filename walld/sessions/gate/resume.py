@@ -4,17 +4,9 @@ Owns: the boundary the work stopped at, the rules of what may run again, the com
 workspace then and now. Refuses: running anything, computing a fingerprint (the client), looking for
 artifacts (the daemon says which are missing).
 
-What may be done with a call that has no result (`may_do`):
-
-- It has not started: it runs as if never tried; but the user is asked where an approval is open or
-  wanted, and where the last verdict of its policy is no known word of allowing or denying: it may
-  be a no.
-- The model said it, and no journal has it: nothing says that it did not start. It is as one that
-  started; what its program declared nothing of (`undeclared`) asks.
-- It has started, so whether it took effect is not known: its `resume_policy` says. `never-rerun` is
-  never, `require-user-confirmation` asks; `replay-from-event` holds for calls without an effect
-  alone, a write to the workspace is checked first and any other asks. A check needs a workspace to
-  look at: without one, or with one that changed, it asks as well.
+What may be done with a call `call_rules.py` says. The model said it, and no journal has it: nothing
+says that it did not start, so it is as one that started. `tools` are the open calls in the words of
+clients before `calls` were there, never laxer than those.
 
 What may have started, though no event here says so (`possibly_run.py`):
 
@@ -39,6 +31,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
+from walld.sessions.gate.call_rules import CallFacts, rule_of
 from walld.sessions.gate.pending import open_tools
 from walld.sessions.gate.possibly_run import calls_elsewhere, may_have_started, unfinished_imports
 from walld.sessions.gate.turn_history import History, history_of
@@ -49,12 +42,11 @@ from walld.sessions.gate.workspace import (
     fingerprint_then,
     seen_now,
 )
-from walld.sessions.state.account import UNDECLARED
 from walld.sessions.state.budget import is_exhausted, last_budget
-from walld.sessions.state.call_account import CallAccount
+from walld.sessions.state.call_account import OPEN, CallAccount
 from walld.sessions.state.events import UNKNOWN, Event
 
-__all__ = ["has_written", "may_do", "resume"]
+__all__ = ["has_written", "resume"]
 
 _BOUNDARIES: Final = {
     "intended": "intended",
@@ -65,6 +57,13 @@ _BOUNDARIES: Final = {
     "finished": "finished",
     "failed": "finished",
     "observed": "observed",
+}
+_WORKSPACES: Final = {"same": "same", "changed": "changed"}
+_OLDER_WORDS: Final = {
+    "run": "replay",
+    "check_then_run": "rerun_after_check",
+    "ask_user": "ask_user",
+    "never": "never",
 }
 _ASKS: Final = {
     "ask_user": "the user must say whether it may run",
@@ -100,9 +99,12 @@ def resume(
     and files are {path: sha256}), None where nobody looked; with `as_of` without the files that are
     as they were.
     boundary: before_intent | intended | approved | started | finished | observed | idle.
-    tools: calls without a result, each with `may`: replay | rerun_after_check | ask_user | never;
-    intent: the id of the entry, since call ids may be counted anew; None where it is not here, or
-    where the model said it and no journal has it (state: said).
+    calls: those without a result, each with `may`: run | check_then_run | ask_user | never, and
+    `why`; those of the turn that have one may read_result. intent: the id of the entry, since call
+    ids may be counted anew; None where it is not here, or where the model said it and no journal
+    has it (state: said).
+    tools: those without a result, with `may` in other words: replay | rerun_after_check | ask_user
+    | never.
     as_of: the newest entry that it is about; None where there is none.
     budget: instead of that of the last budget event. breaks: where the file is damaged.
     last_seq: the highest that was given, as far as is known.
@@ -112,22 +114,25 @@ def resume(
     written = has_written([*account.tools, *elsewhere], events)
     compared = compare(fingerprint_then(events), seen_now(events, workspace), written)
     doubtful = may_have_started(account, events, last_seq)
-    calls = [*open_tools(account, doubtful), *elsewhere]
-    tools = [_judged(call, compared, call.begun.id in doubtful) for call in calls]
-    for tool in tools[len(tools) - len(elsewhere) :]:
-        tool["intent"] = None
+    open_calls = [*open_tools(account, doubtful), *elsewhere]
+    facts = [_facts_of(call, compared, call.begun.id in doubtful) for call in open_calls]
+    judged = [_judged(call, one) for call, one in zip(open_calls, facts, strict=True)]
+    for told in judged[len(judged) - len(elsewhere) :]:
+        told["intent"] = None
     spent = dict(budget) if budget is not None else last_budget(events)
-    reasons = _of_calls(calls, tools, account)
+    reasons = _of_calls(open_calls, judged, account)
     reasons += _of_what_is_there(events, compared, missing_artifacts, breaks)
     if spent is not None and is_exhausted(spent):
         reasons.append(_reason("budget_exhausted", "the budget is used up"))
-    turn, boundary = _stopped_at(account, tools)
+    turn, boundary = _stopped_at(account, judged)
+    settled = [] if turn is None else _settled_in(account, turn, open_calls)
     return {
         "status": "blocked" if reasons else "ok",
         "boundary": boundary,
         "turn": turn,
         "reasons": reasons,
-        "tools": tools,
+        "calls": [*judged, *(_judged(call, _facts_of(call, compared)) for call in settled)],
+        "tools": [_in_older_words(told, one) for told, one in zip(judged, facts, strict=True)],
         "workspace": compared._asdict(),
         "budget": spent,
         "as_of": events[-1].id if events else None,
@@ -184,29 +189,55 @@ def _of_what_is_there(
     return reasons
 
 
-def may_do(tool: CallAccount, compared: Compared, may_have_started: bool) -> str:
-    """What may be done with a call that has no result; see the top.
+def _facts_of(call: CallAccount, compared: Compared, may_have_started: bool = False) -> CallFacts:
+    """may_have_started: what it says of itself is not all that was said of it."""
+    effect, policy = call.risk
+    safety = call.idempotency if call.idempotency in ("safe", "conditional") else "unsafe"
+    return CallFacts(
+        _stage_of(call, may_have_started),
+        effect,
+        policy,
+        idempotency=str(safety),
+        workspace=_WORKSPACES.get(compared.verdict, "unseen"),
+    )
 
-    may_have_started: what it says of itself is not all that was said of it.
+
+def _stage_of(call: CallAccount, may_have_started: bool) -> str:
+    if call.outcome == "unknown" or may_have_started:
+        if call.superseded_by is not None and not may_have_started:
+            return "superseded"
+        return "intent_lost" if call.risk[1] == UNKNOWN else "unknown"
+    if call.outcome != "pending":
+        return "denied" if call.outcome == "denied" else "result"
+    if call.superseded_by is not None:
+        return "superseded"
+    if call.is_undecided and call.state.state != "asked":
+        return "undecided"
+    return call.state.state if call.state.state in ("asked", "approved") else "intended"
+
+
+def _settled_in(
+    account: History, turn: str, open_calls: Sequence[CallAccount]
+) -> list[CallAccount]:
+    """The calls of a turn of which it is known what became of them."""
+    waiting = {id(call) for call in open_calls}
+    return [
+        call
+        for call in account.calls.calls
+        if call.turn == turn and id(call) not in waiting and not call.is_served
+        if call.superseded_by is not None or call.outcome not in OPEN
+    ]
+
+
+def _in_older_words(told: Mapping[str, Any], facts: CallFacts) -> dict[str, Any]:
+    """As clients of 0.1.0 read it, and no laxer than they were told: nothing was safe to repeat,
+    and what has no effect was looked at first, unless its policy was to replay it.
     """
-    state, (effect, policy) = tool.state, tool.risk
-    if tool.outcome != "unknown" and not may_have_started:
-        if state.state == "asked" or tool.is_undecided:
-            return "ask_user"
-        unasked = state.state == "intended" and policy == "require-user-confirmation"
-        return "ask_user" if unasked else "replay"
-    if policy in ("never-rerun", UNKNOWN):
-        return "never"
-    if policy == "require-user-confirmation":
-        return "ask_user"
-    if effect in ("none", "read"):
-        return "replay" if policy == "replay-from-event" else "rerun_after_check"
-    if UNDECLARED in (effect, policy):
-        return "ask_user"
-    if policy == "replay-from-event" and effect != "workspace-write":
-        return "ask_user"
-    unseen = effect == "workspace-write" and compared.verdict != "same"
-    return "ask_user" if unseen else "rerun_after_check"
+    older = {name: value for name, value in told.items() if name != "why"}
+    rule = rule_of(facts._replace(idempotency="unsafe"))
+    is_checked = facts.may_have_started and facts.resume_policy != "replay-from-event"
+    older["may"] = _OLDER_WORDS["check_then_run" if rule.may == "run" and is_checked else rule.may]
+    return older
 
 
 def _code(tool: Mapping[str, Any]) -> str:
@@ -220,17 +251,19 @@ def _cost(one: Mapping[str, Any]) -> str:
     return f"events {one['first_seq']} to {one['last_seq']} cannot be read"
 
 
-def _judged(tool: CallAccount, compared: Compared, may_have_started: bool) -> dict[str, Any]:
+def _judged(tool: CallAccount, facts: CallFacts) -> dict[str, Any]:
+    rule = rule_of(facts)
     return {
         "turn": tool.turn,
         "call_id": tool.call_id,
         "intent": None if tool.intent is None else tool.intent.id,
         "tool": tool.state.tool,
         "state": tool.state.state,
-        "outcome": "unknown" if may_have_started else tool.outcome,
+        "outcome": "unknown" if facts.may_have_started else tool.outcome,
         "side_effect": tool.risk[0],
         "resume_policy": tool.risk[1],
-        "may": may_do(tool, compared, may_have_started),
+        "may": rule.may,
+        "why": rule.why,
     }
 
 

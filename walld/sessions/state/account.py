@@ -231,6 +231,7 @@ class Calls:
         if call.arguments is None:
             call.arguments = arguments
         call.key = call.key or one.get("key")
+        call.idempotency = call.idempotency or one.get("idempotency")
         if one.get("outcome") in _RESULTS and "said" not in call.given:
             call.given["said"] = one.get("result")
             call.word = call.word or one["outcome"]
@@ -327,6 +328,7 @@ class Calls:
         if arguments is not None:
             call.arguments = arguments
         call.key, call.supersedes = payload.get("key"), payload.get("supersedes")
+        call.idempotency = payload.get("idempotency")
 
     def _settled(self, event: Event) -> None:
         """What somebody said of a call behind its turn's end."""

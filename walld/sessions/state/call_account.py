@@ -48,6 +48,7 @@ class CallAccount:
         "arguments",
         "call_id",
         "given",
+        "idempotency",
         "intent",
         "is_cut",
         "is_promised",
@@ -95,6 +96,7 @@ class CallAccount:
         self.again_seq = 0
         self.mixed = False
         self.key: object = None
+        self.idempotency: object = None
         self.supersedes: object = None
         self.superseded_by: CallAccount | None = None
 

@@ -1,0 +1,136 @@
+"""What may be done with a call: every combination of facts has one word, and the laws between."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator
+from itertools import product
+from typing import Any
+
+import pytest
+from session_log import Log
+
+from walld.sessions.gate.call_rules import RULES, STAGES, WORDS, CallFacts, rule_of
+from walld.sessions.gate.resume import resume
+
+EFFECTS = (
+    "none",
+    "read",
+    "workspace-write",
+    "external-write",
+    "network",
+    "process",
+    "undeclared",
+)
+POLICIES = (
+    "replay-from-event",
+    "rerun-after-check",
+    "require-user-confirmation",
+    "never-rerun",
+    "undeclared",
+)
+SAFETY = ("safe", "conditional", "unsafe")
+PROCESS = ("gone", "running", "unseen")
+POLICY_NOW = ("not_given", "allows", "asks", "denies")
+WORKSPACES = ("same", "changed", "unseen")
+WORKERS = ("nobody", "asker", "other")
+CLOSED = ("result", "denied", "superseded")
+NOT_STARTED = ("intended", "asked", "undecided", "approved", "approved_stale")
+MAY_HAVE_STARTED = ("unknown", "unknown_granted", "intent_lost")
+
+
+def every_call() -> Iterator[CallFacts]:
+    facts = (STAGES, EFFECTS, POLICIES, SAFETY, PROCESS, POLICY_NOW, WORKSPACES, WORKERS)
+    for one in product(*facts):
+        yield CallFacts(*one)
+
+
+def strictness(call: CallFacts) -> int:
+    return WORDS.index(rule_of(call).may)
+
+
+def test_every_call_has_one_word_and_every_rule_is_of_some_use() -> None:
+    assert set(STAGES) == {*CLOSED, *NOT_STARTED, *MAY_HAVE_STARTED}
+    found = Counter(rule_of(call).name for call in every_call())
+    assert found.total() == 11 * 7 * 5 * 3 * 3 * 4 * 3 * 3 == 124_740
+    assert set(found) == {f"M{number}" for number in range(1, 20)}
+    assert [rule.name for rule in RULES] == [f"M{number}" for number in range(1, 20)]
+
+
+def test_what_started_is_never_laxer_than_what_did_not() -> None:
+    """Of the same words about it: a grant before the start, and one behind it, are a grant."""
+    for call in every_call():
+        if call.stage == "unknown":
+            assert strictness(call) >= strictness(call._replace(stage="approved")), call
+            bare = call._replace(stage="intended")
+            if not call.wants_grant:
+                assert strictness(call) >= strictness(bare), call
+        elif call.stage == "unknown_granted":
+            assert strictness(call) >= strictness(call._replace(stage="approved")), call
+        elif call.stage == "intent_lost":
+            assert strictness(call) == WORDS.index("never"), call
+
+
+def test_a_workspace_that_is_not_the_same_and_a_call_that_is_less_safe_are_never_laxer() -> None:
+    for call in every_call():
+        if call.workspace != "same":
+            assert strictness(call) >= strictness(call._replace(workspace="same")), call
+        if call.idempotency != "safe":
+            assert strictness(call) >= strictness(call._replace(idempotency="safe")), call
+        if call.idempotency == "unsafe":
+            assert strictness(call) >= strictness(call._replace(idempotency="conditional")), call
+        if call.process != "gone":
+            assert strictness(call) >= strictness(call._replace(process="gone")), call
+        if call.policy_now != "allows":
+            assert strictness(call) >= strictness(call._replace(policy_now="allows")), call
+
+
+def test_what_may_have_run_runs_again_only_by_three_rules() -> None:
+    for call in every_call():
+        rule = rule_of(call)
+        if call.may_have_started and rule.may == "run":
+            assert rule.name in ("M10", "M13", "M17"), call
+        if call.may_have_started and call.resume_policy == "never-rerun" and rule.name != "M10":
+            assert rule.may == "never", call
+        if call.stage not in CLOSED:
+            if call.worker == "other" or call.policy_now == "denies":
+                assert rule.may == "never", call
+            assert rule.may != "read_result", call
+
+
+@pytest.mark.parametrize(
+    ("more", "may", "why"),
+    [
+        ({}, "check_then_run", "look_first"),
+        ({"idempotency": "safe"}, "run", "safe"),
+        ({"idempotency": "conditional"}, "check_then_run", "look_first"),
+        ({"idempotency": "a word of its own"}, "check_then_run", "look_first"),
+        ({"side_effect": "read"}, "run", "nothing_to_repeat"),
+        ({"side_effect": "workspace-write"}, "ask_user", "may_have_run"),
+    ],
+)
+def test_the_gate_finds_the_facts(more: dict[str, Any], may: str, why: str) -> None:
+    log = Log()
+    log.submit("t")
+    risk = {"side_effect": "external-write", "resume_policy": "rerun-after-check"}
+    log.tool("t", "c", "started", **(risk | more))
+    log.tool("t", "d", "started", "finished", **risk)
+    told = [(one["call_id"], one["may"], one["why"]) for one in resume(log.events)["calls"]]
+    assert told == [("c", may, why), ("d", "read_result", "settled")]
+
+
+def test_older_words_are_no_laxer_than_they_were() -> None:
+    """A client of 0.1.0 knows `replay` and `rerun_after_check`, and nothing of idempotency."""
+    for side_effect, policy, more, word in (
+        ("read", "rerun-after-check", {}, "rerun_after_check"),
+        ("read", "replay-from-event", {}, "replay"),
+        ("external-write", "rerun-after-check", {"idempotency": "safe"}, "rerun_after_check"),
+        ("external-write", "replay-from-event", {}, "ask_user"),
+        ("external-write", "replay-from-event", {"idempotency": "safe"}, "ask_user"),
+    ):
+        log = Log()
+        log.submit("t")
+        log.tool("t", "c", "started", side_effect=side_effect, resume_policy=policy, **more)
+        (tool,) = resume(log.events)["tools"]
+        assert tool["may"] == word
+        assert "why" not in tool
