@@ -78,8 +78,13 @@ def _session(client: Any, session_id: str) -> dict[str, Any]:
 
 
 def _gate(told: dict[str, Any] | None) -> dict[str, Any] | None:
-    """What 0.1.0 tells, too: its calls are `tools`."""
-    return told and {name: told[name] for name in told if name != "calls"}
+    """What 0.1.0 tells, too: its calls are `tools`, and what it calls a reason blocks."""
+    if told is None:
+        return None
+    blocks = [one for one in told["reasons"] if one.get("verdict", "blocked") == "blocked"]
+    codes = [(one["code"], one.get("call_id"), one.get("sha256")) for one in blocks]
+    said = {"reasons": codes, "status": "blocked" if blocks else "ok"}
+    return {name: told[name] for name in told if name != "calls"} | said
 
 
 def _said(messages: list[dict[str, Any]] | None, *, plain: bool = False) -> Any:

@@ -354,7 +354,7 @@ class SessionRequests:
                 if missing and source.is_gone:  # they went with it
                     return await self._view(uid, request, arguments)
                 if not looks:
-                    arguments["missing_artifacts"] = [one["sha256"] for one in missing]
+                    arguments["missing_artifacts"] = missing
         breaks = [broken._asdict() for broken in found.breaks]
         if request.name == "resume":
             arguments |= {"breaks": breaks, "last_seq": found.until}

@@ -44,7 +44,8 @@ from walld.sessions.gate.workspace import (
 )
 from walld.sessions.state.budget import is_exhausted, last_budget
 from walld.sessions.state.call_account import OPEN, CallAccount
-from walld.sessions.state.events import UNKNOWN, Event
+from walld.sessions.state.events import UNKNOWN, Event, check_payload
+from walld.sessions.state.path import path_events
 
 __all__ = ["has_written", "resume"]
 
@@ -58,6 +59,8 @@ _BOUNDARIES: Final = {
     "failed": "finished",
     "observed": "observed",
 }
+_OWN_CODES: Final = frozenset(("at_work", "still_runs", "policy_denies", "approval_stale"))
+"""Why a call must not run, for causes that 0.1.0 did not know."""
 _WORKSPACES: Final = {"same": "same", "changed": "changed"}
 _OLDER_WORDS: Final = {
     "run": "replay",
@@ -66,9 +69,28 @@ _OLDER_WORDS: Final = {
     "never": "never",
 }
 _ASKS: Final = {
-    "ask_user": "the user must say whether it may run",
-    "never": "it may have run and must not run again: record what became of it",
+    "check_then_run": ("check", "it may have run: look whether it took effect, and say so"),
+    "ask_user": ("blocked", "the user must say whether it may run"),
+    "never": ("blocked", "it may have run and must not run again: record what became of it"),
 }
+"""Word -> the verdict it leads to, and what is to be done."""
+_COMPARE: Final = (
+    "walld resume-check --workspace DIR, or resume_check(workspace=DIR), compares them"
+)
+_NOT_COMPARED: Final = (
+    f"what the workspace was is known, and nobody looked at what it is now: {_COMPARE}"
+)
+_NOT_SEEN: Final = (
+    "not all of the workspace could be compared with what it was: look at it, then take what is"
+    " there with checkpoint_workspace(root)"
+)
+_COMPACTED: Final = (
+    "call {} stands before what the compaction {} kept: the model does not see it any more"
+)
+_CUT_OFF: Final = (
+    "compaction {} keeps what begins with {}, which is not on the path: the model sees the summary"
+    " alone; edit(), or another compact(), says what it is to see"
+)
 _UNFINISHED: Final = (
     "an import has not ended: repeat it, or, where its file is gone, append an entry of type"
     " imported with ended: {}"
@@ -77,7 +99,11 @@ _MAY_BE: Final = (
     "events from {} on may stand in what cannot be read of the log: see `walld fsck`; once that can"
     " be read, or was looked at and moved away, a restart knows"
 )
-_GONE: Final = "artifact {} is missing or changed, or cannot be read"
+_ARTIFACTS: Final = {
+    "artifact_missing": "artifact {} is missing: artifact(data) puts the same bytes again",
+    "artifact_changed": "artifact {} is changed: artifact(data) puts the same bytes again",
+    "artifact_unreadable": "artifact {} cannot be read now ({})",
+}
 _SAID: Final = (
     " (the model said it, no journal has it: a tool message, or an observation with of_turn and"
     " of_call)"
@@ -88,12 +114,13 @@ _BY: Final = " (no result here is of it: an observation with of_turn and of_call
 def resume(
     events: Sequence[Event],
     workspace: Mapping[str, Any] | None = None,
-    missing_artifacts: Sequence[str] = (),
+    missing_artifacts: Sequence[str | Mapping[str, Any]] = (),
     budget: Mapping[str, Any] | None = None,
     breaks: Sequence[Mapping[str, Any]] = (),
     last_seq: int = 0,
 ) -> dict[str, Any]:
-    """The gate. status: ok | blocked, blocked exactly where there are reasons.
+    """The gate. status: blocked where a reason's `verdict` is that, else check where there is a
+    reason, else ok.
 
     workspace: {"head", "dirty", "changes", "kinds", "files"} as it is now (`workspace.py`; changes
     and files are {path: sha256}), None where nobody looked; with `as_of` without the files that are
@@ -107,7 +134,8 @@ def resume(
     | never.
     as_of: the newest entry that it is about; None where there is none.
     budget: instead of that of the last budget event. breaks: where the file is damaged.
-    last_seq: the highest that was given, as far as is known.
+    last_seq: the highest that was given, as far as is known. missing_artifacts: their hashes, or
+    {sha256, why} each: missing | changed | what kept it from being read.
     """
     account = history_of(events)
     elsewhere = calls_elsewhere(events)
@@ -121,13 +149,16 @@ def resume(
         told["intent"] = None
     spent = dict(budget) if budget is not None else last_budget(events)
     reasons = _of_calls(open_calls, judged, account)
-    reasons += _of_what_is_there(events, compared, missing_artifacts, breaks)
+    reasons += _of_workspace(events, compared)
+    reasons += _of_artifacts(missing_artifacts)
+    reasons += _of_file(events, breaks)
+    reasons += _of_compaction(events, open_calls)
     if spent is not None and is_exhausted(spent):
         reasons.append(_reason("budget_exhausted", "the budget is used up"))
     turn, boundary = _stopped_at(account, judged)
     settled = [] if turn is None else _settled_in(account, turn, open_calls)
     return {
-        "status": "blocked" if reasons else "ok",
+        "status": _status(reasons),
         "boundary": boundary,
         "turn": turn,
         "reasons": reasons,
@@ -139,44 +170,63 @@ def resume(
     }
 
 
+def _status(reasons: Sequence[Mapping[str, Any]]) -> str:
+    verdicts = {one["verdict"] for one in reasons}
+    return "blocked" if "blocked" in verdicts else "check" if verdicts else "ok"
+
+
 def _of_calls(
-    calls: Sequence[CallAccount], tools: Sequence[Mapping[str, Any]], account: History
+    calls: Sequence[CallAccount], judged: Sequence[Mapping[str, Any]], account: History
 ) -> list[dict[str, Any]]:
-    """Reasons that are calls: those that must not simply run. tools: what was judged of each."""
+    """Reasons that are calls: those that must not simply run. judged: what was said of each."""
     within_reach = {
         id(call)
         for call in calls
         if call.turn in account.turns and account.calls.newest(call.turn, call.call_id) is call
     }
-    return [
-        _reason(
-            _code(tool),
-            f"tool {tool['tool']} (call {tool['call_id']}): {_ASKS[tool['may']]}"
-            + (_SAID if tool["state"] == "said" else "" if id(call) in within_reach else _BY),
-            turn=tool["turn"],
-            call_id=tool["call_id"],
-        )
-        for tool, call in zip(tools, calls, strict=True)
-        if tool["may"] in _ASKS
-    ]
-
-
-def _of_what_is_there(
-    events: Sequence[Event],
-    compared: Compared,
-    missing_artifacts: Sequence[str],
-    breaks: Sequence[Mapping[str, Any]],
-) -> list[dict[str, Any]]:
-    """Reasons that are no calls: the workspace, artifacts and lines are not what they should be."""
     reasons = []
+    for told, call in zip(judged, calls, strict=True):
+        if told["may"] not in _ASKS:
+            continue
+        verdict, asks = _ASKS[told["may"]]
+        how = _SAID if told["state"] == "said" else "" if id(call) in within_reach else _BY
+        reasons.append(
+            _reason(
+                _code(told),
+                f"tool {told['tool']} (call {told['call_id']}): {asks}{how}",
+                verdict,
+                turn=told["turn"],
+                call_id=told["call_id"],
+                why=told["why"],
+            )
+        )
+    return reasons
+
+
+def _of_workspace(events: Sequence[Event], compared: Compared) -> list[dict[str, Any]]:
     if compared.changed:
-        named = compared.named()
-        reasons.append(_reason("workspace_changed", f"since the work stopped changed: {named}"))
-    reasons += [
-        _reason("artifact_missing", _GONE.format(sha256), sha256=sha256)
-        for sha256 in missing_artifacts
-    ]
-    reasons += [
+        text = f"since the work stopped changed: {compared.named()}"
+        return [_reason("workspace_changed", text, paths=compared.changed)]
+    if compared.verdict == "unknown":
+        return [_reason("workspace_unknown", _NOT_SEEN, "check")]
+    looked = any(fingerprint_of(event) is not None for event in events)
+    if compared.now is None and looked:
+        return [_reason("workspace_not_compared", _NOT_COMPARED, "check")]
+    return []
+
+
+def _of_artifacts(missing: Sequence[str | Mapping[str, Any]]) -> list[dict[str, Any]]:
+    reasons = []
+    for one in missing:
+        sha256, why = (one, "missing") if isinstance(one, str) else (one["sha256"], one["why"])
+        code = f"artifact_{why}" if why in ("missing", "changed") else "artifact_unreadable"
+        verdict = "check" if code == "artifact_unreadable" else "blocked"
+        reasons.append(_reason(code, _ARTIFACTS[code].format(sha256, why), verdict, sha256=sha256))
+    return reasons
+
+
+def _of_file(events: Sequence[Event], breaks: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    reasons = [
         _reason("log_unreadable", _MAY_BE.format(one["first_seq"]))
         if one["why"] == "log"
         else _reason("session_damaged", f"the session's file is damaged: {_cost(one)}")
@@ -187,6 +237,41 @@ def _of_what_is_there(
         for last in unfinished_imports(events)
     ]
     return reasons
+
+
+def _of_compaction(
+    events: Sequence[Event], open_calls: Sequence[CallAccount]
+) -> list[dict[str, Any]]:
+    """The newest on the path: it says what the model sees."""
+    on_path = path_events(events) if events else []
+    found = [one for one in on_path if one.type == "compaction"]
+    if not found or check_payload("compaction", found[-1].payload) is not None:
+        return []
+    compaction = found[-1]
+    first = compaction.payload.get("first_kept")
+    if "replacement" in compaction.payload:
+        kept_seq = compaction.seq
+    else:
+        kept = [one.seq for one in on_path if first in (one.id, *_message_ids(one))]
+        if not kept:
+            text = _CUT_OFF.format(compaction.id, first)
+            return [_reason("compaction_cut_off", text, entry=compaction.id)]
+        kept_seq = kept[0]
+    return [
+        _reason(
+            "call_compacted",
+            _COMPACTED.format(call.call_id, compaction.id),
+            "check",
+            turn=call.turn,
+            call_id=call.call_id,
+        )
+        for call in open_calls
+        if call.begun.seq < kept_seq
+    ]
+
+
+def _message_ids(event: Event) -> tuple[object, ...]:
+    return event.payload.get("message_id"), event.payload.get("_message_id")
 
 
 def _facts_of(call: CallAccount, compared: Compared, may_have_started: bool = False) -> CallFacts:
@@ -240,9 +325,11 @@ def _in_older_words(told: Mapping[str, Any], facts: CallFacts) -> dict[str, Any]
     return older
 
 
-def _code(tool: Mapping[str, Any]) -> str:
-    waits = tool["state"] == "asked" and tool["outcome"] != "unknown"
-    return "approval_pending" if waits else "tool_" + str(tool["outcome"])
+def _code(told: Mapping[str, Any]) -> str:
+    if told["why"] in _OWN_CODES:
+        return str(told["why"])
+    waits = told["state"] == "asked" and told["outcome"] != "unknown"
+    return "approval_pending" if waits else "tool_" + str(told["outcome"])
 
 
 def _cost(one: Mapping[str, Any]) -> str:
@@ -267,8 +354,8 @@ def _judged(tool: CallAccount, facts: CallFacts) -> dict[str, Any]:
     }
 
 
-def _reason(code: str, message: str, **more: Any) -> dict[str, Any]:
-    return {"code": code, "message": message, **more}
+def _reason(code: str, message: str, verdict: str = "blocked", **more: Any) -> dict[str, Any]:
+    return {"code": code, "message": message, "verdict": verdict, **more}
 
 
 def has_written(tools: Sequence[CallAccount], events: Sequence[Event]) -> bool:
