@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import anyio
 import msgspec
+from walld_client.recovered.partial import from_recovered
 from walld_client.wire import messages as wire
 
 from walld import limits
@@ -26,8 +27,10 @@ from walld.daemon.api.paged_answers import PagedLines
 from walld.daemon.api.session_list import session_facts
 from walld.daemon.api.sync_tokens import Receipts
 from walld.daemon.session_store.fork_contents import forked_session
+from walld.daemon.session_store.reply_messages import messages_of
 from walld.errors import FormatError, Misplaced, ProtocolError, Refusal
 from walld.ledger.line import line_seq
+from walld.sessions.gate.unreleased import UnreleasedReply
 from walld.sessions.state.entries import check_id, events_of, line_event
 from walld.sessions.views.audit import named_artifacts
 from walld.sessions.views.projections import check, project
@@ -59,6 +62,8 @@ _NAMED = ("parent", "turn", "cause", "correlation", "key")
 """Of an entry, what names another or is found by."""
 _WRITTEN_SECONDS = 1.5
 """A reader waits so long for lines that the daemon made; a disk that takes none keeps nobody."""
+_OF_CALLS = ("pending", "resume")
+"""Views that know of the calls of replies that are not released."""
 _WITH_DAMAGE = ("audit", "resume", "state")
 """Views that say where the session's file is damaged (P9)."""
 
@@ -340,11 +345,16 @@ class SessionRequests:
         self, uid: int, request: wire.Project, arguments: dict[str, Any]
     ) -> tuple[bytes | None, Lines | None]:
         files, missing = self._files, list[dict[str, Any]]()
+        if request.name in _OF_CALLS:
+            # Before the ledger: one that is moved into it meanwhile is in both, and counts once.
+            found_replies = await self._recovery.unreleased(uid, request.session_id)
+            arguments["replies"] = await files.views.run(partial(_unreleased, found_replies))
         with self._sessions.founding.source(uid, request.session_id) as source:
             found = await self._found(uid, request.session_id)
-            if found is None:
+            if found is None and not arguments.get("replies"):
                 return None, None
-            events = await files.views.run(partial(events_of, found.lines))
+            lines = [] if found is None else found.lines
+            events = await files.views.run(partial(events_of, lines))
             looks = request.name == "audit"
             if looks or (request.name == "resume" and "missing_artifacts" not in arguments):
                 for one in await files.views.run(partial(named_artifacts, events)):
@@ -355,18 +365,19 @@ class SessionRequests:
                     return await self._view(uid, request, arguments)
                 if not looks:
                     arguments["missing_artifacts"] = missing
-        breaks = [broken._asdict() for broken in found.breaks]
+        breaks = [] if found is None else [broken._asdict() for broken in found.breaks]
+        until = 0 if found is None else found.until
         if request.name == "resume":
-            arguments |= {"breaks": breaks, "last_seq": found.until}
+            arguments |= {"breaks": breaks, "last_seq": until}
         elif request.name == "pending":
-            arguments["last_seq"] = found.until
+            arguments["last_seq"] = until
 
         def job() -> bytes:
             told: Any = project(request.name, events, arguments)
             if request.name == "messages" and told is None:
                 told = []  # none that can be read: nil is "never written"
             if request.name == "state":
-                told["last_seq"] = max(told["last_seq"], found.until)
+                told["last_seq"] = max(told["last_seq"], until)
             if request.name in _WITH_DAMAGE:
                 told["chain_breaks"] = breaks
             if request.name == "audit":
@@ -392,6 +403,21 @@ def _told(answer: list[bytes] | bytes | None, found: Lines | None) -> _WithBreak
     for one in breaks:
         del one["seam"]
     return answer, _dumps(breaks)
+
+
+def _unreleased(found: list[wire.Recovered]) -> list[UnreleasedReply]:
+    replies = [from_recovered(one) for one in found]
+    return [
+        UnreleasedReply(
+            one.stream_id,
+            one.turn_id,
+            one.status,
+            one.owner_alive,
+            one.doubt or ("a gap stands in it" if one.gaps else None),
+            messages_of(one),
+        )
+        for one in replies
+    ]
 
 
 def _dumps(value: object) -> bytes:

@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from walld.sessions.gate.possibly_run import calls_elsewhere, may_have_started
 from walld.sessions.gate.turn_history import History, history_of
+from walld.sessions.gate.unreleased import UnreleasedReply, said_in
 from walld.sessions.state.call_account import CallAccount
 from walld.sessions.state.events import Event
 
@@ -47,16 +48,19 @@ def _is_completed(account: History, turn_id: str | None) -> bool:
     return turn is not None and turn.state.state == "completed"
 
 
-def pending(events: Sequence[Event], last_seq: int = 0) -> list[dict[str, Any]]:
+def pending(
+    events: Sequence[Event], last_seq: int = 0, replies: Sequence[UnreleasedReply] = ()
+) -> list[dict[str, Any]]:
     """In order of seq. action: approve | decide_tool | run_tool | settle_tool | answer_turn.
 
     settle_tool: it started, or may have, and has no result: somebody has to look what became of it;
     its seq is that of its intent, of the message that said a call that nobody intended (its state
     is said), or of what told of a call whose intent is not here.
     answer_turn: a turn that was submitted and has not ended.
-    last_seq: the highest that was given, as far as is known.
+    last_seq: the highest that was given, as far as is known. replies: those that are not released;
+    the seq of a call that only such a one says is that of its turn's submission.
     """
-    account = history_of(events)
+    account = history_of(events, said_in(replies, events))
     found: list[dict[str, Any]] = [
         {
             "action": "answer_turn",

@@ -35,6 +35,7 @@ from walld.sessions.gate.call_rules import CallFacts, rule_of
 from walld.sessions.gate.pending import open_tools
 from walld.sessions.gate.possibly_run import calls_elsewhere, may_have_started, unfinished_imports
 from walld.sessions.gate.turn_history import History, history_of
+from walld.sessions.gate.unreleased import UnreleasedReply, said_in
 from walld.sessions.gate.workspace import (
     Compared,
     compare,
@@ -84,6 +85,9 @@ _NOT_SEEN: Final = (
     "not all of the workspace could be compared with what it was: look at it, then take what is"
     " there with checkpoint_workspace(root)"
 )
+_UNREAD: Final = (
+    "of reply {} some may not be known ({}), and that may hold a call: see what its program saved"
+)
 _COMPACTED: Final = (
     "call {} stands before what the compaction {} kept: the model does not see it any more"
 )
@@ -118,6 +122,7 @@ def resume(
     budget: Mapping[str, Any] | None = None,
     breaks: Sequence[Mapping[str, Any]] = (),
     last_seq: int = 0,
+    replies: Sequence[UnreleasedReply] = (),
 ) -> dict[str, Any]:
     """The gate. status: blocked where a reason's `verdict` is that, else check where there is a
     reason, else ok.
@@ -135,9 +140,11 @@ def resume(
     as_of: the newest entry that it is about; None where there is none.
     budget: instead of that of the last budget event. breaks: where the file is damaged.
     last_seq: the highest that was given, as far as is known. missing_artifacts: their hashes, or
-    {sha256, why} each: missing | changed | what kept it from being read.
+    {sha256, why} each: missing | changed | what kept it from being read. replies: those that are
+    not released; their calls are judged like any other. Of an id that has nothing else there is
+    no turn, and the boundary is before_intent.
     """
-    account = history_of(events)
+    account = history_of(events, said_in(replies, events))
     elsewhere = calls_elsewhere(events)
     written = has_written([*account.tools, *elsewhere], events)
     compared = compare(fingerprint_then(events), seen_now(events, workspace), written)
@@ -152,10 +159,13 @@ def resume(
     reasons += _of_workspace(events, compared)
     reasons += _of_artifacts(missing_artifacts)
     reasons += _of_file(events, breaks)
+    reasons += _of_replies(replies)
     reasons += _of_compaction(events, open_calls)
     if spent is not None and is_exhausted(spent):
         reasons.append(_reason("budget_exhausted", "the budget is used up"))
     turn, boundary = _stopped_at(account, judged)
+    if not events and replies:
+        boundary = "before_intent"
     settled = [] if turn is None else _settled_in(account, turn, open_calls)
     return {
         "status": _status(reasons),
@@ -166,6 +176,7 @@ def resume(
         "tools": [_in_older_words(told, one) for told, one in zip(judged, facts, strict=True)],
         "workspace": compared._asdict(),
         "budget": spent,
+        "replies": [one.told() for one in replies],
         "as_of": events[-1].id if events else None,
     }
 
@@ -237,6 +248,19 @@ def _of_file(events: Sequence[Event], breaks: Sequence[Mapping[str, Any]]) -> li
         for last in unfinished_imports(events)
     ]
     return reasons
+
+
+def _of_replies(replies: Sequence[UnreleasedReply]) -> list[dict[str, Any]]:
+    return [
+        _reason(
+            "reply_unreadable",
+            _UNREAD.format(one.stream_id, one.unread),
+            "check",
+            stream_id=one.stream_id,
+        )
+        for one in replies
+        if one.unread is not None
+    ]
 
 
 def _of_compaction(

@@ -42,7 +42,7 @@ PROJECTIONS: Final[dict[str, _Projection]] = {
     "trace": _Projection(trace, {}),
     "audit": _Projection(audit, {}),
     "eval": _Projection(evaluation, {"turn": _TEXT}),
-    "pending": _Projection(pending, {"last_seq": (int,)}),
+    "pending": _Projection(pending, {"last_seq": (int,), "replies": (list,)}),
     "resume": _Projection(
         resume,
         {
@@ -51,6 +51,7 @@ PROJECTIONS: Final[dict[str, _Projection]] = {
             "budget": _TABLE,
             "breaks": (list,),
             "last_seq": (int,),
+            "replies": (list,),
         },
     ),
     "edit_target": _Projection(edit_target, {"of": (str,)}),

@@ -1,0 +1,50 @@
+"""The gate and what no entry says: replies that are not released, and who is at work."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from agents.process import Obedient
+from daemon_process import DaemonProcess, until
+
+
+def orphaned(reader: Any, stream_id: str) -> bool:
+    found = reader.recover(stream_id=stream_id)
+    return found is not None and not found.owner_alive
+
+
+@pytest.mark.parametrize("of_a_turn", [True, False])
+def test_an_agent_killed_in_its_tool(
+    daemon: DaemonProcess,
+    make_agent: Callable[..., Obedient],
+    of_a_turn: bool,
+) -> None:
+    """It books by its reply alone: that was `ok`, or nothing at all."""
+    reader = daemon.reader
+    agent = make_agent(daemon)
+    whose = "client.session('s').submit('go')" if of_a_turn else "client"
+    begun = "reply(stream_id='r')" if of_a_turn else "reply('s', stream_id='r')"
+    agent.do(f"""
+    own = {whose}
+    reply = own.{begun}
+    reply.token('I deploy.'); reply.tool('deploy', {{'to': 'prod'}}, call_id='c1')
+    reply.drain(30, 'synced')
+    """)
+    agent.kill()
+    until(lambda: orphaned(reader, "r"), "its process is gone")
+    session = reader.session("s")
+    gate = session.resume_check()
+    assert (gate["status"], gate["calls"][0]["why"]) == ("blocked", "undeclared")
+    assert [(one["stream_id"], one["status"]) for one in gate["replies"]] == [("r", "crashed")]
+    assert gate["boundary"] == ("started" if of_a_turn else "before_intent")
+    found = [one["action"] for one in session.project("pending")]
+    assert found == ["settle_tool"]
+    done = daemon.cli("resume-check", "s", "--socket", daemon.socket_path)
+    assert (done.returncode, b"deploy (call c1)" in done.stdout) == (1, True)
+    assert reader.resolve("r")
+    after = session.resume_check()
+    assert after is None if not of_a_turn else after["replies"] == []
+    done = daemon.cli("resume-check", "other", "--json", "--socket", daemon.socket_path)
+    assert (done.returncode, done.stdout) == (3, b"")
