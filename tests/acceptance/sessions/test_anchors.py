@@ -171,7 +171,7 @@ def test_an_audit_names_what_damage_left(daemon: DaemonProcess, reader: Any) -> 
     (found,) = [one for one in reader.audit("other").findings if one.kind == "artifact_missing"]
     assert '"why":"changed"' in (found.subject or "")
     gate = other.resume_check()
-    assert [one["code"] for one in gate["reasons"]] == ["artifact_missing"]
+    assert [one["code"] for one in gate["reasons"]] == ["artifact_changed"]
     other.artifact(b"bytes")
     assert not other.resume_check()["reasons"], "put again"
 

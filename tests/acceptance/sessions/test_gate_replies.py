@@ -48,3 +48,33 @@ def test_an_agent_killed_in_its_tool(
     assert after is None if not of_a_turn else after["replies"] == []
     done = daemon.cli("resume-check", "other", "--json", "--socket", daemon.socket_path)
     assert (done.returncode, done.stdout) == (3, b"")
+
+
+def test_another_process_that_lives_blocks_and_who_asks_does_not(
+    daemon: DaemonProcess, make_agent: Callable[..., Obedient]
+) -> None:
+    """An agent inside `make deploy`, and a second process that asks: that was ok."""
+    agent = make_agent(daemon)
+    agent.do("""
+    session = client.session('s'); turn = session.submit('deploy it')
+    turn.intent('look', {}, side_effect='read', resume_policy='replay-from-event', call_id='c')
+    turn.tool_started('c')
+    own = client.reply('other', stream_id='r'); own.token('I am'); own.drain(30, 'synced')
+    """)
+    session, other = daemon.reader.session("s"), daemon.reader.session("other")
+    gate = session.resume_check()
+    (reason,) = gate["reasons"]
+    assert (gate["status"], reason["code"], reason["pid"]) == ("blocked", "at_work", agent.pid)
+    assert gate["owner"]["turn"] == reason["turn"] == session.state()["turns"][0]["turn_id"]
+    assert [(one["may"], one["why"]) for one in gate["calls"]] == [("never", "at_work")]
+    assert agent.do("session.resume_check()['status']") == "ok", "it is its own work"
+    gate = other.resume_check()
+    assert [(one["code"], one["stream_id"]) for one in gate["reasons"]] == [("at_work", "r")]
+    agent.do("own.cancel('closed')")
+    until(lambda: other.resume_check()["status"] == "ok", "nobody speaks on it any more")
+    daemon.kill()
+    daemon.start()
+    assert session.resume_check()["owner"]["pid"] == agent.pid, "behind a start, too"
+    agent.kill()
+    until(lambda: session.resume_check()["owner"] is None, "its process is gone")
+    assert session.resume_check()["status"] == "ok"

@@ -1,4 +1,4 @@
-"""Calls of replies that are not released, as the gate and `pending` know them."""
+"""Calls of replies that are not released, and who is at work, as the gate knows them."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from session_log import Log
 from walld.sessions.gate.pending import pending
 from walld.sessions.gate.resume import resume
 from walld.sessions.gate.unreleased import UnreleasedReply
+from walld.sessions.gate.workers import Worker
 from walld.sessions.state.events import Event
 
 
@@ -75,3 +76,39 @@ def test_a_reply_that_is_not_known_to_its_end_is_to_be_checked() -> None:
 def test_nothing_is_still_nothing() -> None:
     events: list[Event] = []
     assert (resume(events)["boundary"], resume(events)["status"]) == ("idle", "ok")
+
+
+def at(turn: str | None, stream_id: str | None = None, **more: bool) -> Worker:
+    told = {"is_asker": False, "is_seen": True} | more
+    return Worker(turn, stream_id, 4711, 5, **told)
+
+
+def test_another_process_at_work_blocks_and_its_calls_are_not_to_be_touched() -> None:
+    log = Log()
+    log.submit("t")
+    log.tool("t", "c", "started", side_effect="read")
+    gate = resume(log.events, workers=[at("t")])
+    (reason,) = gate["reasons"]
+    assert (gate["status"], reason["code"], reason["turn"]) == ("blocked", "at_work", "t")
+    assert (reason["pid"], reason["since_ms"]) == (4711, 1000), "since it was submitted"
+    assert [(one["may"], one["why"]) for one in gate["calls"]] == [("never", "at_work")]
+    assert gate["owner"]["pid"] == 4711
+    gate = resume(log.events, workers=[at("t", is_asker=True)])
+    assert (gate["status"], gate["calls"][0]["may"], gate["owner"]) == ("ok", "run", None)
+    gate = resume(log.events, workers=[at("t", is_seen=False)])
+    assert (gate["status"], gate["reasons"][0]["code"]) == ("check", "owner_unseen")
+    log.add("turn_completed", {}, turn="t")
+    assert resume(log.events, workers=[at("t")])["status"] == "ok", "it ended meanwhile"
+
+
+def test_a_live_reply_of_another_process_is_work() -> None:
+    said = reply(None, {"id": "c", "seq": 2}, status="live", owner_alive=True)
+    gate = resume([], replies=[said], workers=[at(None, "r")])
+    assert [one["code"] for one in gate["reasons"]] == ["at_work"]
+    assert gate["calls"][0]["why"] == "at_work"
+    gate = resume([], replies=[said], workers=[at(None, "another")])
+    assert gate["calls"][0]["why"] == "undeclared"
+    log = Log()
+    log.submit("t")
+    both = [at("t"), at("t", "r")]
+    assert len(resume(log.events, workers=both)["reasons"]) == 1, "a turn and its reply are one"

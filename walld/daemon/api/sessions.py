@@ -31,6 +31,7 @@ from walld.daemon.session_store.reply_messages import messages_of
 from walld.errors import FormatError, Misplaced, ProtocolError, Refusal
 from walld.ledger.line import line_seq
 from walld.sessions.gate.unreleased import UnreleasedReply
+from walld.sessions.gate.workers import Worker
 from walld.sessions.state.entries import check_id, events_of, line_event
 from walld.sessions.views.audit import named_artifacts
 from walld.sessions.views.projections import check, project
@@ -46,7 +47,7 @@ if TYPE_CHECKING:
     from walld.daemon.session_store.turn_watcher import Turns
     from walld.daemon.storage.partial_writer import Keeper
     from walld.engine.engine import Engine
-    from walld.engine.peer import Connection
+    from walld.engine.peer import Connection, Process
     from walld.engine.session_log import Ledger
     from walld.ledger.runs import Run
 
@@ -323,6 +324,9 @@ class SessionRequests:
                         self._sessions.check_known(uid, request.session_id)
                         return None, lines
                     return await self._files.views.run(partial(_dumps, found)), lines
+                if request.name == "resume":
+                    await self._restored(uid, request.session_id)
+                    arguments["workers"] = self._workers(connection, uid, request.session_id)
                 return await self._view(uid, request, arguments)
             except ProtocolError as error:
                 raise Refusal(error.code, error.message, error.got, error.limit) from None
@@ -340,6 +344,34 @@ class SessionRequests:
             self._sessions.check_known(uid, session_id)
             return None
         return _dumps(turn_in(ledger.state.journal, **arguments))
+
+    async def _restored(self, uid: int, session_id: str) -> None:
+        """It is open, so that who works on its turns is known behind a start, too."""
+        try:
+            await self._sessions.open(uid, session_id)
+        except FormatError as error:
+            raise Refusal("unreadable", str(error)) from None
+
+    def _workers(self, connection: Connection, uid: int, session_id: str) -> list[Worker]:
+        """Who has turns of the session, or replies in it that have not ended."""
+
+        def worker(process: Process, turn: str | None, stream: str | None, at_ms: int) -> Worker:
+            is_seen = process.visible or bool(process.connections or process.queries)
+            is_asker = process is connection.process
+            return Worker(turn, stream, process.owner.pid, at_ms, is_asker, is_seen)
+
+        found = [
+            worker(process, turn, None, 0)
+            for turn, process in self._engine.ledgers.workers(uid, session_id).items()
+            if not process.has_exited
+        ]
+        found += [
+            worker(stream.owner, stream.begin.turn_id, stream.begin.stream_id, stream.begin.at_ms)
+            for stream in self._engine.registry.of_session(uid, session_id)
+            if not (stream.terminal or stream.gone)
+            if stream.owner is not None and not stream.owner.has_exited
+        ]
+        return found
 
     async def _view(
         self, uid: int, request: wire.Project, arguments: dict[str, Any]

@@ -28,7 +28,7 @@ another call of that id). Any of them is settled by an observation that names it
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 from walld.sessions.gate.call_rules import CallFacts, rule_of
@@ -36,6 +36,7 @@ from walld.sessions.gate.pending import open_tools
 from walld.sessions.gate.possibly_run import calls_elsewhere, may_have_started, unfinished_imports
 from walld.sessions.gate.turn_history import History, history_of
 from walld.sessions.gate.unreleased import UnreleasedReply, said_in
+from walld.sessions.gate.workers import Worker, work_reasons
 from walld.sessions.gate.workspace import (
     Compared,
     compare,
@@ -60,7 +61,7 @@ _BOUNDARIES: Final = {
     "failed": "finished",
     "observed": "observed",
 }
-_OWN_CODES: Final = frozenset(("at_work", "still_runs", "policy_denies", "approval_stale"))
+_OWN_CODES: Final = frozenset(("still_runs", "policy_denies", "approval_stale"))
 """Why a call must not run, for causes that 0.1.0 did not know."""
 _WORKSPACES: Final = {"same": "same", "changed": "changed"}
 _OLDER_WORDS: Final = {
@@ -123,6 +124,7 @@ def resume(
     breaks: Sequence[Mapping[str, Any]] = (),
     last_seq: int = 0,
     replies: Sequence[UnreleasedReply] = (),
+    workers: Sequence[Worker] = (),
 ) -> dict[str, Any]:
     """The gate. status: blocked where a reason's `verdict` is that, else check where there is a
     reason, else ok.
@@ -142,20 +144,28 @@ def resume(
     last_seq: the highest that was given, as far as is known. missing_artifacts: their hashes, or
     {sha256, why} each: missing | changed | what kept it from being read. replies: those that are
     not released; their calls are judged like any other. Of an id that has nothing else there is
-    no turn, and the boundary is before_intent.
+    no turn, and the boundary is before_intent. workers: who lives and works on it, and who asks.
+    owner: the first of those who does not ask.
     """
-    account = history_of(events, said_in(replies, events))
+    said = said_in(replies, events)
+    account = history_of(events, said)
     elsewhere = calls_elsewhere(events)
     written = has_written([*account.tools, *elsewhere], events)
     compared = compare(fingerprint_then(events), seen_now(events, workspace), written)
     doubtful = may_have_started(account, events, last_seq)
     open_calls = [*open_tools(account, doubtful), *elsewhere]
-    facts = [_facts_of(call, compared, call.begun.id in doubtful) for call in open_calls]
+    workers = _of_open_turns(workers, account)
+    is_worked_on = _worked_on(workers, said)
+    facts = [
+        _facts_of(call, compared, call.begun.id in doubtful, is_worked_on(call))
+        for call in open_calls
+    ]
     judged = [_judged(call, one) for call, one in zip(open_calls, facts, strict=True)]
     for told in judged[len(judged) - len(elsewhere) :]:
         told["intent"] = None
     spent = dict(budget) if budget is not None else last_budget(events)
     reasons = _of_calls(open_calls, judged, account)
+    reasons += work_reasons(workers)
     reasons += _of_workspace(events, compared)
     reasons += _of_artifacts(missing_artifacts)
     reasons += _of_file(events, breaks)
@@ -176,6 +186,7 @@ def resume(
         "tools": [_in_older_words(told, one) for told, one in zip(judged, facts, strict=True)],
         "workspace": compared._asdict(),
         "budget": spent,
+        "owner": next((one.told() for one in workers if one.is_other), None),
         "replies": [one.told() for one in replies],
         "as_of": events[-1].id if events else None,
     }
@@ -197,8 +208,8 @@ def _of_calls(
     }
     reasons = []
     for told, call in zip(judged, calls, strict=True):
-        if told["may"] not in _ASKS:
-            continue
+        if told["may"] not in _ASKS or told["why"] == "at_work":
+            continue  # of one that somebody is at, its worker is the reason
         verdict, asks = _ASKS[told["may"]]
         how = _SAID if told["state"] == "said" else "" if id(call) in within_reach else _BY
         reasons.append(
@@ -298,7 +309,32 @@ def _message_ids(event: Event) -> tuple[object, ...]:
     return event.payload.get("message_id"), event.payload.get("_message_id")
 
 
-def _facts_of(call: CallAccount, compared: Compared, may_have_started: bool = False) -> CallFacts:
+def _of_open_turns(workers: Sequence[Worker], account: History) -> list[Worker]:
+    """Those of turns with the time of the submission, unless that ended meanwhile."""
+    found = []
+    for one in workers:
+        turn = account.turns.get(one.turn or "") if one.stream_id is None else None
+        if turn is not None and turn.state.ended:
+            continue
+        found.append(one if turn is None else one._replace(since_ms=turn.submitted.at_ms))
+    return found
+
+
+def _worked_on(workers: Sequence[Worker], said: Sequence[Event]) -> Callable[[CallAccount], bool]:
+    """Whether a process that does not ask is at a call: it lives, and has its turn or its reply."""
+    others = [one for one in workers if one.is_other]
+    turns = {one.turn for one in others if one.stream_id is None}
+    streams = {one.stream_id for one in others} - {None}
+    messages = {id(one) for one in said if one.payload.get("_wal_stream") in streams}
+    return lambda call: call.turn in turns or id(call.said_in) in messages
+
+
+def _facts_of(
+    call: CallAccount,
+    compared: Compared,
+    may_have_started: bool = False,
+    is_worked_on: bool = False,
+) -> CallFacts:
     """may_have_started: what it says of itself is not all that was said of it."""
     effect, policy = call.risk
     safety = call.idempotency if call.idempotency in ("safe", "conditional") else "unsafe"
@@ -308,6 +344,7 @@ def _facts_of(call: CallAccount, compared: Compared, may_have_started: bool = Fa
         policy,
         idempotency=str(safety),
         workspace=_WORKSPACES.get(compared.verdict, "unseen"),
+        worker="other" if is_worked_on else "nobody",
     )
 
 

@@ -52,6 +52,7 @@ PROJECTIONS: Final[dict[str, _Projection]] = {
             "breaks": (list,),
             "last_seq": (int,),
             "replies": (list,),
+            "workers": (list,),
         },
     ),
     "edit_target": _Projection(edit_target, {"of": (str,)}),
