@@ -40,7 +40,7 @@ def test_an_agent_killed_in_its_tool(
     assert [(one["stream_id"], one["status"]) for one in gate["replies"]] == [("r", "crashed")]
     assert gate["boundary"] == ("started" if of_a_turn else "before_intent")
     found = [one["action"] for one in session.project("pending")]
-    assert found == ["settle_tool"]
+    assert found == (["answer_turn"] if of_a_turn else []) + ["settle_tool"]
     done = daemon.cli("resume-check", "s", "--socket", daemon.socket_path)
     assert (done.returncode, b"deploy (call c1)" in done.stdout) == (1, True)
     assert reader.resolve("r")

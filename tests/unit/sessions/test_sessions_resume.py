@@ -447,7 +447,8 @@ def test_a_call_that_a_retry_ran_again_waits_for_nothing() -> None:
     log.add("turn_submitted", {"content": "hello", "retry_of": "t1"}, turn="t2")
     log.tool("t2", "k9", "started", "finished", arguments={"a": 1})
     assert resume(log.events)["tools"] == []
-    assert all(one["action"] == "answer_turn" for one in pending(log.events))
+    waits = [(one["action"], one.get("call_id")) for one in pending(log.events)]
+    assert waits == [("answer_turn", None), ("observe_tool", "k9")]
 
 
 @pytest.mark.parametrize(

@@ -324,7 +324,7 @@ class SessionRequests:
                         self._sessions.check_known(uid, request.session_id)
                         return None, lines
                     return await self._files.views.run(partial(_dumps, found)), lines
-                if request.name == "resume":
+                if request.name in _OF_CALLS:
                     await self._restored(uid, request.session_id)
                     arguments["workers"] = self._workers(connection, uid, request.session_id)
                 return await self._view(uid, request, arguments)

@@ -32,7 +32,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 from walld.sessions.gate.call_rules import CallFacts, rule_of
-from walld.sessions.gate.pending import open_tools
+from walld.sessions.gate.pending import is_answered, open_tools
 from walld.sessions.gate.possibly_run import calls_elsewhere, may_have_started, unfinished_imports
 from walld.sessions.gate.turn_history import History, history_of
 from walld.sessions.gate.unreleased import UnreleasedReply, said_in
@@ -132,7 +132,8 @@ def resume(
     workspace: {"head", "dirty", "changes", "kinds", "files"} as it is now (`workspace.py`; changes
     and files are {path: sha256}), None where nobody looked; with `as_of` without the files that are
     as they were.
-    boundary: before_intent | intended | approved | started | finished | observed | idle.
+    boundary: before_intent | intended | approved | started | finished | observed | idle | answered:
+    of a turn that was not completed, and in which the model spoke last, to its end.
     calls: those without a result, each with `may`: run | check_then_run | ask_user | never, and
     `why`; those of the turn that have one may read_result. intent: the id of the entry, since call
     ids may be counted anew; None where it is not here, or where the model said it and no journal
@@ -174,6 +175,9 @@ def resume(
     if spent is not None and is_exhausted(spent):
         reasons.append(_reason("budget_exhausted", "the budget is used up"))
     turn, boundary = _stopped_at(account, judged)
+    stopped = account.turns.get(turn or "")
+    if stopped is not None and is_answered(stopped, open_calls, said):
+        boundary = "answered"
     if not events and replies:
         boundary = "before_intent"
     settled = [] if turn is None else _settled_in(account, turn, open_calls)

@@ -42,7 +42,7 @@ PROJECTIONS: Final[dict[str, _Projection]] = {
     "trace": _Projection(trace, {}),
     "audit": _Projection(audit, {}),
     "eval": _Projection(evaluation, {"turn": _TEXT}),
-    "pending": _Projection(pending, {"last_seq": (int,), "replies": (list,)}),
+    "pending": _Projection(pending, {"last_seq": (int,), "replies": (list,), "workers": (list,)}),
     "resume": _Projection(
         resume,
         {
