@@ -11,6 +11,7 @@ import pytest
 from session_log import Log
 
 from walld.sessions.gate.call_rules import RULES, STAGES, WORDS, CallFacts, rule_of
+from walld.sessions.gate.pending import pending
 from walld.sessions.gate.resume import resume
 
 EFFECTS = (
@@ -134,3 +135,55 @@ def test_older_words_are_no_laxer_than_they_were() -> None:
         (tool,) = resume(log.events)["tools"]
         assert tool["may"] == word
         assert "why" not in tool
+
+
+NOW_MS = 2_000_000_000_000
+
+
+@pytest.mark.parametrize(
+    ("said", "may", "action"),
+    [
+        ({}, "run", "run_tool"),
+        ({"expires_at": 2_000_000_000.5}, "run", "run_tool"),
+        ({"expires_at": 2_000_000_000}, "ask_user", "decide_tool"),
+        ({"expires_at": 0}, "ask_user", "decide_tool"),
+        ({"expires_at": "tomorrow"}, "ask_user", "decide_tool"),
+        ({"expires_at": None}, "run", "run_tool"),
+        ({"scope": {"tool": "bash", "arguments": {"to": "b", "at": 1}}}, "run", "run_tool"),
+        ({"scope": {"arguments": {"to": "c", "at": 1}}}, "ask_user", "decide_tool"),
+        ({"scope": {"environment": "prod"}}, "ask_user", "decide_tool"),
+        ({"scope": "just this once"}, "run", "run_tool"),
+    ],
+)
+def test_a_grant_grows_old_and_is_for_what_it_names(
+    said: dict[str, Any], may: str, action: str
+) -> None:
+    log = Log()
+    log.submit("t")
+    risk = {"side_effect": "external-write", "resume_policy": "never-rerun"}
+    log.tool("t", "c", **risk, arguments={"at": 1, "to": "b"})
+    log.add("tool_approval", {"call_id": "c", "state": "granted", **said}, turn="t")
+    gate = resume(log.events, now_ms=NOW_MS)
+    (call,) = gate["calls"]
+    assert (call["may"], gate["status"]) == (may, "blocked" if may == "ask_user" else "ok")
+    if may == "ask_user":
+        assert call["why"] == gate["reasons"][0]["code"] == "approval_stale"
+    assert pending(log.events, now_ms=NOW_MS)[-1]["action"] == action
+    assert resume(log.events)["status"] == ("blocked" if "scope" in said else "ok") or may == "run"
+
+
+def test_a_grant_behind_the_start_lets_it_run_again_once() -> None:
+    log = Log()
+    log.submit("t")
+    log.tool("t", "c", "started", side_effect="external-write", resume_policy="never-rerun")
+    of = {"turn": "t", "call_id": "c"}
+    granted = {"of": of, "word": "granted", "expires_at": 2_000_000_001}
+    assert resume(log.events)["calls"][0]["may"] == "never"
+    log.add("tool_settled", granted, leaf=False)
+    for now_ms, may, why in (
+        (NOW_MS, "run", "granted"),
+        (NOW_MS + 1000, "never", "may_have_run"),
+    ):
+        (call,) = resume(log.events, now_ms=now_ms)["calls"]
+        assert (call["may"], call["why"]) == (may, why)
+    assert resume(log.events, last_seq=9)["calls"][0]["may"] == "never", "a start may be lost"

@@ -326,6 +326,7 @@ class SessionRequests:
                     return await self._files.views.run(partial(_dumps, found)), lines
                 if request.name in _OF_CALLS:
                     await self._restored(uid, request.session_id)
+                    arguments["now_ms"] = self._wall_ms()
                     arguments["workers"] = self._workers(connection, uid, request.session_id)
                 return await self._view(uid, request, arguments)
             except ProtocolError as error:

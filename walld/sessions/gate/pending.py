@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Container, Sequence
 from typing import Any, Final
 
+from walld.sessions.gate.approvals import is_stale
 from walld.sessions.gate.possibly_run import calls_elsewhere, may_have_started
 from walld.sessions.gate.turn_history import History, TurnHistory, history_of
 from walld.sessions.gate.unreleased import UnreleasedReply, said_in
@@ -78,6 +79,7 @@ def pending(
     last_seq: int = 0,
     replies: Sequence[UnreleasedReply] = (),
     workers: Sequence[Worker] = (),
+    now_ms: int | None = None,
 ) -> list[dict[str, Any]]:
     """In order of seq. action: approve | decide_tool | run_tool | settle_tool | observe_tool |
     answer_turn; None of a call that another living process is at, which `owner` names.
@@ -92,7 +94,7 @@ def pending(
     artifact: where that result is.
     last_seq: the highest that was given, as far as is known. replies: those that are not released;
     the seq of a call that only such a one says is that of its turn's submission. workers: who lives
-    and works on the session.
+    and works on the session. now_ms: since 1970; without it no grant is too old.
     """
     said = said_in(replies, events)
     account = history_of(events, said)
@@ -122,7 +124,7 @@ def pending(
     for call in waiting:
         state, is_doubtful = call.state.state, call.begun.id in doubtful
         action = "settle_tool" if is_doubtful else _ACTIONS.get(state, "settle_tool")
-        if action == "run_tool" and call.is_undecided:
+        if action == "run_tool" and (call.is_undecided or is_stale(call, now_ms)):
             action = "decide_tool"
         if action == "run_tool" and call.turn in retried:
             continue

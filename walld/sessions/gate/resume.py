@@ -31,6 +31,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
+from walld.sessions.gate.approvals import is_stale, was_granted_again
 from walld.sessions.gate.call_rules import CallFacts, rule_of
 from walld.sessions.gate.pending import is_answered, open_tools
 from walld.sessions.gate.possibly_run import calls_elsewhere, may_have_started, unfinished_imports
@@ -125,6 +126,7 @@ def resume(
     last_seq: int = 0,
     replies: Sequence[UnreleasedReply] = (),
     workers: Sequence[Worker] = (),
+    now_ms: int | None = None,
 ) -> dict[str, Any]:
     """The gate. status: blocked where a reason's `verdict` is that, else check where there is a
     reason, else ok.
@@ -146,7 +148,7 @@ def resume(
     {sha256, why} each: missing | changed | what kept it from being read. replies: those that are
     not released; their calls are judged like any other. Of an id that has nothing else there is
     no turn, and the boundary is before_intent. workers: who lives and works on it, and who asks.
-    owner: the first of those who does not ask.
+    owner: the first of those who does not ask. now_ms: since 1970; without it no grant is too old.
     """
     said = said_in(replies, events)
     account = history_of(events, said)
@@ -158,7 +160,7 @@ def resume(
     workers = _of_open_turns(workers, account)
     is_worked_on = _worked_on(workers, said)
     facts = [
-        _facts_of(call, compared, call.begun.id in doubtful, is_worked_on(call))
+        _facts_of(call, compared, call.begun.id in doubtful, is_worked_on(call), now_ms)
         for call in open_calls
     ]
     judged = [_judged(call, one) for call, one in zip(open_calls, facts, strict=True)]
@@ -338,12 +340,13 @@ def _facts_of(
     compared: Compared,
     may_have_started: bool = False,
     is_worked_on: bool = False,
+    now_ms: int | None = None,
 ) -> CallFacts:
     """may_have_started: what it says of itself is not all that was said of it."""
     effect, policy = call.risk
     safety = call.idempotency if call.idempotency in ("safe", "conditional") else "unsafe"
     return CallFacts(
-        _stage_of(call, may_have_started),
+        _stage_of(call, may_have_started, now_ms),
         effect,
         policy,
         idempotency=str(safety),
@@ -352,18 +355,23 @@ def _facts_of(
     )
 
 
-def _stage_of(call: CallAccount, may_have_started: bool) -> str:
+def _stage_of(call: CallAccount, may_have_started: bool, now_ms: int | None) -> str:
     if call.outcome == "unknown" or may_have_started:
         if call.superseded_by is not None and not may_have_started:
             return "superseded"
-        return "intent_lost" if call.risk[1] == UNKNOWN else "unknown"
+        if call.risk[1] == UNKNOWN:
+            return "intent_lost"
+        again = not may_have_started and was_granted_again(call) and not is_stale(call, now_ms)
+        return "unknown_granted" if again else "unknown"
     if call.outcome != "pending":
         return "denied" if call.outcome == "denied" else "result"
     if call.superseded_by is not None:
         return "superseded"
     if call.is_undecided and call.state.state != "asked":
         return "undecided"
-    return call.state.state if call.state.state in ("asked", "approved") else "intended"
+    if call.state.state == "approved":
+        return "approved_stale" if is_stale(call, now_ms) else "approved"
+    return "asked" if call.state.state == "asked" else "intended"
 
 
 def _settled_in(

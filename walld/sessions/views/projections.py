@@ -42,7 +42,10 @@ PROJECTIONS: Final[dict[str, _Projection]] = {
     "trace": _Projection(trace, {}),
     "audit": _Projection(audit, {}),
     "eval": _Projection(evaluation, {"turn": _TEXT}),
-    "pending": _Projection(pending, {"last_seq": (int,), "replies": (list,), "workers": (list,)}),
+    "pending": _Projection(
+        pending,
+        {"last_seq": (int,), "replies": (list,), "workers": (list,), "now_ms": (int,)},
+    ),
     "resume": _Projection(
         resume,
         {
@@ -53,6 +56,7 @@ PROJECTIONS: Final[dict[str, _Projection]] = {
             "last_seq": (int,),
             "replies": (list,),
             "workers": (list,),
+            "now_ms": (int,),
         },
     ),
     "edit_target": _Projection(edit_target, {"of": (str,)}),

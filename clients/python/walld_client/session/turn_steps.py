@@ -14,7 +14,7 @@ import logging
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from walld_client.argument_checks import FileHashes, Ident, as_declared
+from walld_client.argument_checks import Dict, FileHashes, Ident, Time, as_declared
 from walld_client.errors import Refused, Unavailable
 from walld_client.ids import new_entry_id, new_stream_id
 from walld_client.query.requests import is_passing
@@ -129,10 +129,25 @@ class TurnSteps:
         fields = {"verdict": verdict} | ({} if reason is None else {"reason": reason})
         return (yield from self._of_tool("tool_decision", call_id, fields))
 
-    def approval(self, call_id: Ident, state: str) -> Steps[Entry]:
-        """A person was asked, or has said: "asked", "granted" or "denied"."""
+    def approval(
+        self,
+        call_id: Ident,
+        state: str,
+        *,
+        by: str | None = None,
+        scope: Dict | None = None,
+        expires_at: Time | None = None,
+    ) -> Steps[Entry]:
+        """A person was asked, or has said: "asked", "granted" or "denied".
+
+        by: who. scope: what was allowed, by fields of the intent (`tool`, `arguments`): a call of
+        which one is another was not. expires_at: seconds since 1970; behind it the user is asked
+        anew before the call runs.
+        """
         _check("state", state, APPROVALS)
-        return (yield from self._of_tool("tool_approval", call_id, {"state": state}))
+        fields = {"state": state, "by": by, "scope": scope, "expires_at": expires_at}
+        given = {name: value for name, value in fields.items() if value is not None}
+        return (yield from self._of_tool("tool_approval", call_id, given))
 
     def tool_started(self, call_id: Ident) -> Steps[Entry]:
         """The effect may happen from here on.

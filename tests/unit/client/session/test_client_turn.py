@@ -205,7 +205,7 @@ def test_its_tools(client: Coloured, ledger: FakeLedger, tmp_path: Path) -> None
     turn.decision(call_id, "allow", "policy 7")
     turn.decision(call_id, "allow")
     turn.approval(call_id, "asked")
-    turn.approval(call_id, "granted")
+    turn.approval(call_id, "granted", by="anna", scope={"tool": "mail"}, expires_at=2e9)
     started = turn.tool_started(call_id)
     assert ledger.asked[-1].level == "synced"
     finished = turn.tool_finished(call_id, {"ok": True}, files=[file, str(tmp_path / "none")])
@@ -221,6 +221,9 @@ def test_its_tools(client: Coloured, ledger: FakeLedger, tmp_path: Path) -> None
     assert {one["call_id"] for one in about} == {call_id, "c2"}
     assert about[0] == {"call_id": call_id, "tool": "mail", "arguments": {"to": "a"}, **mailing}
     assert about[1] == {"call_id": call_id, "verdict": "allow", "reason": "policy 7"}
+    assert about[3] == {"call_id": call_id, "state": "asked"}
+    told = {"by": "anna", "scope": {"tool": "mail"}, "expires_at": 2e9}
+    assert about[4] == {"call_id": call_id, "state": "granted", **told}
     assert about[6] == {
         "call_id": call_id,
         "result": {"ok": True},
