@@ -78,3 +78,17 @@ def test_another_process_that_lives_blocks_and_who_asks_does_not(
     agent.kill()
     until(lambda: session.resume_check()["owner"] is None, "its process is gone")
     assert session.resume_check()["status"] == "ok"
+
+
+def test_a_grant_is_judged_by_the_clock_and_the_policy_of_now(daemon: DaemonProcess) -> None:
+    session = daemon.reader.session("s")
+    turn = session.submit("go")
+    risk = {"side_effect": "external-write", "resume_policy": "never-rerun"}
+    for call_id, expires_at in (("old", 1), ("good", 2**40)):
+        turn.intent("mail", {}, call_id=call_id, **risk)
+        turn.approval(call_id, "granted", by="anna", expires_at=expires_at)
+    words = {one["call_id"]: one["why"] for one in session.resume_check()["calls"]}
+    assert words == {"old": "approval_stale", "good": "never_started"}
+    gate = session.resume_check(policy=lambda call: "deny" if call["call_id"] == "good" else "ask")
+    words = {one["call_id"]: one["why"] for one in gate["calls"]}
+    assert words == {"old": "approval_stale", "good": "policy_denies"}

@@ -13,6 +13,7 @@ from session_log import Log
 from walld.sessions.gate.call_rules import RULES, STAGES, WORDS, CallFacts, rule_of
 from walld.sessions.gate.pending import pending
 from walld.sessions.gate.resume import resume
+from walld.sessions.state.errors import BadArgument
 
 EFFECTS = (
     "none",
@@ -187,3 +188,47 @@ def test_a_grant_behind_the_start_lets_it_run_again_once() -> None:
         (call,) = resume(log.events, now_ms=now_ms)["calls"]
         assert (call["may"], call["why"]) == (may, why)
     assert resume(log.events, last_seq=9)["calls"][0]["may"] == "never", "a start may be lost"
+
+
+@pytest.mark.parametrize(
+    ("policy", "may", "why"),
+    [
+        ({}, "run", "never_started"),
+        ({"tools": {"bash": "allow"}}, "run", "never_started"),
+        ({"tools": {"bash": "ask"}}, "ask_user", "approval_stale"),
+        ({"tools": {"*": "deny"}}, "never", "policy_denies"),
+        ({"tools": {"*": "deny", "bash": "allow"}}, "run", "never_started"),
+        (
+            {"tools": {"bash": "allow"}, "calls": [{"turn": "t", "call_id": "c", "word": "deny"}]},
+            "never",
+            "policy_denies",
+        ),
+    ],
+)
+def test_a_policy_of_now_goes_before_what_was_granted(
+    policy: dict[str, Any], may: str, why: str
+) -> None:
+    log = Log()
+    log.submit("t")
+    log.tool("t", "c", "approval:granted", side_effect="external-write")
+    gate = resume(log.events, policy=policy)
+    (call,) = gate["calls"]
+    assert (call["may"], call["why"]) == (may, why)
+    assert gate["status"] == ("ok" if may == "run" else "blocked")
+
+
+@pytest.mark.parametrize(
+    "policy",
+    [
+        {"bash": "allow"},
+        {"tools": ["bash"]},
+        {"tools": {"bash": "maybe"}},
+        {"tools": {"bash": 1}},
+        {"calls": {"c": "deny"}},
+        {"calls": [{"call_id": "c", "word": "deny"}]},
+        {"calls": [{"turn": "t", "call_id": "c", "word": None}]},
+    ],
+)
+def test_a_policy_that_says_nothing_is_refused(policy: dict[str, Any]) -> None:
+    with pytest.raises(BadArgument, match="policy"):
+        resume([], policy=policy)

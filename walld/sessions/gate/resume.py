@@ -34,6 +34,7 @@ from typing import Any, Final
 from walld.sessions.gate.approvals import is_stale, was_granted_again
 from walld.sessions.gate.call_rules import CallFacts, rule_of
 from walld.sessions.gate.pending import is_answered, open_tools
+from walld.sessions.gate.policy_now import words_of
 from walld.sessions.gate.possibly_run import calls_elsewhere, may_have_started, unfinished_imports
 from walld.sessions.gate.turn_history import History, history_of
 from walld.sessions.gate.unreleased import UnreleasedReply, said_in
@@ -77,6 +78,10 @@ _ASKS: Final = {
     "never": ("blocked", "it may have run and must not run again: record what became of it"),
 }
 """Word -> the verdict it leads to, and what is to be done."""
+_BECAUSE: Final = {
+    "policy_denies": "the policy that was given denies it",
+    "approval_stale": "what allowed it has expired, or was for something else: ask the user anew",
+}
 _COMPARE: Final = (
     "walld resume-check --workspace DIR, or resume_check(workspace=DIR), compares them"
 )
@@ -127,6 +132,7 @@ def resume(
     replies: Sequence[UnreleasedReply] = (),
     workers: Sequence[Worker] = (),
     now_ms: int | None = None,
+    policy: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
     """The gate. status: blocked where a reason's `verdict` is that, else check where there is a
     reason, else ok.
@@ -149,6 +155,7 @@ def resume(
     not released; their calls are judged like any other. Of an id that has nothing else there is
     no turn, and the boundary is before_intent. workers: who lives and works on it, and who asks.
     owner: the first of those who does not ask. now_ms: since 1970; without it no grant is too old.
+    policy: of who asks (`policy_now.py`). Raises BadArgument.
     """
     said = said_in(replies, events)
     account = history_of(events, said)
@@ -158,9 +165,11 @@ def resume(
     doubtful = may_have_started(account, events, last_seq)
     open_calls = [*open_tools(account, doubtful), *elsewhere]
     workers = _of_open_turns(workers, account)
-    is_worked_on = _worked_on(workers, said)
+    is_worked_on, word_of = _worked_on(workers, said), words_of(policy)
     facts = [
-        _facts_of(call, compared, call.begun.id in doubtful, is_worked_on(call), now_ms)
+        _facts_of(call, compared, call.begun.id in doubtful, is_worked_on(call), now_ms)._replace(
+            policy_now=word_of(call)
+        )
         for call in open_calls
     ]
     judged = [_judged(call, one) for call, one in zip(open_calls, facts, strict=True)]
@@ -217,6 +226,7 @@ def _of_calls(
         if told["may"] not in _ASKS or told["why"] == "at_work":
             continue  # of one that somebody is at, its worker is the reason
         verdict, asks = _ASKS[told["may"]]
+        asks = _BECAUSE.get(told["why"], asks)
         how = _SAID if told["state"] == "said" else "" if id(call) in within_reach else _BY
         reasons.append(
             _reason(

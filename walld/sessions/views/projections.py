@@ -57,6 +57,7 @@ PROJECTIONS: Final[dict[str, _Projection]] = {
             "replies": (list,),
             "workers": (list,),
             "now_ms": (int,),
+            "policy": _TABLE,
         },
     ),
     "edit_target": _Projection(edit_target, {"of": (str,)}),

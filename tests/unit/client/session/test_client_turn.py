@@ -413,11 +413,34 @@ def test_the_gate_is_told_what_the_workspace_is(
     given = session.resume_check(workspace=tmp_path)["asked"]["workspace"]
     assert given["files"] == {"a": hashed, "b": None}
     assert session.resume_check(workspace={"head": "x"})["asked"] == {"workspace": {"head": "x"}}
+    assert session.resume_check(policy={"rm": "deny"})["asked"] == {
+        "policy": {"tools": {"rm": "deny"}}
+    }
     session.checkpoint_workspace(tmp_path, [Path("c")])
     assert payloads(ledger)[-1][1]["fingerprint"]["files"] == {"c": None}, "it has the others"
     (tmp_path / "b").write_bytes(b"x")
     session.checkpoint_workspace(tmp_path)
     assert payloads(ledger)[-1][1]["fingerprint"]["files"] == {"b": hashed}
+
+
+def test_a_policy_may_be_a_function(client: Coloured, ledger: FakeLedger) -> None:
+    session = client.session("S")
+    session.message("user", "hello")
+    calls = [
+        {"turn": "t", "call_id": "c", "tool": "rm", "may": "run"},
+        {"turn": "t", "call_id": "d", "tool": "ls", "may": "read_result"},
+    ]
+    ledger.views["resume"] = lambda arguments: {"calls": calls, "asked": arguments}
+    asked = session.resume_check(policy=lambda call: "deny" if call["tool"] == "rm" else "allow")
+    assert asked["asked"] == {
+        "policy": {
+            "tools": {"*": "ask"},
+            "calls": [{"turn": "t", "call_id": "c", "word": "deny"}],
+        }
+    }
+    for bad, named in ((5, TypeError), ({"rm": "no"}, ValueError), (lambda _: None, ValueError)):
+        with pytest.raises(named, match=r"^policy must be"):
+            session.resume_check(policy=bad)
 
 
 # --- the page of the client -----------------------------------------------------------------------
