@@ -26,7 +26,11 @@ EVENTS: list[tuple[str, dict[str, Any]]] = [
     ("tool_approval", {"call_id": "c1", **GRANT, "scope": {"tool": "mail"}}),
     ("tool_intent", {"call_id": "c2", **MAIL}),
     ("tool_approval", {"call_id": "c2", **GRANT, "scope": {"arguments": {"to": "c", "at": 1}}}),
-    ("tool_intent", {"call_id": "c3", "tool": "put", "idempotency": "safe", **RISK}),
+    (
+        "tool_intent",
+        {"call_id": "c3", "tool": "put", **RISK}
+        | {"idempotency": "safe", "key": "order-7", "effect": "network"},
+    ),
     ("tool_started", {"call_id": "c3"}),
 ]
 

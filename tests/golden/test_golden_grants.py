@@ -26,7 +26,7 @@ def test_the_files_are_those_that_were_written_then() -> None:
     for path in sorted(FILES.rglob("*")):
         if path.is_file():
             whole.update(f"{path.relative_to(FILES)}\0".encode() + path.read_bytes())
-    assert whole.hexdigest() == "6d81c471b71380d6703f3bd53462c1cab49940f84dec83fc31b093dc33b488ca"
+    assert whole.hexdigest() == "cdad1e35e1e35dd688fb5a6b85b6c4ad218a795557978a91da1aa9e2f19dc749"
 
 
 def test_the_gate_reads_them_as_they_were_meant() -> None:
@@ -44,3 +44,4 @@ def test_the_gate_reads_them_as_they_were_meant() -> None:
             ("c2", "approval_stale"),
             ("c3", "safe"),
         ]
+        assert calls[2]["side_effect"] == "network"

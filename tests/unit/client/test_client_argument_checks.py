@@ -75,7 +75,8 @@ OF_A_TURN: list[tuple[str, dict[str, Any], dict[str, str]]] = [
             "side_effect": "none",
             "resume_policy": "never-rerun",
         },
-        {"tool": "text", "side_effect": "text", "resume_policy": "text", "call_id": "id"},
+        {"tool": "text", "side_effect": "text", "resume_policy": "text", "call_id": "id"}
+        | {"idempotency": "text", "key": "text"},
     ),
     ("decision", {"call_id": "c", "verdict": "v"}, {"call_id": "id", "verdict": "text"}),
     ("decision", {"call_id": "c", "verdict": "v"}, {"reason": "text"}),

@@ -232,3 +232,22 @@ def test_a_policy_of_now_goes_before_what_was_granted(
 def test_a_policy_that_says_nothing_is_refused(policy: dict[str, Any]) -> None:
     with pytest.raises(BadArgument, match="policy"):
         resume([], policy=policy)
+
+
+@pytest.mark.parametrize("effect", ["network", "process", "read", 7])
+def test_a_finer_word_for_an_external_write_is_shown_and_judged_as_one(effect: object) -> None:
+    log = Log()
+    log.submit("t")
+    risk = {"side_effect": "external-write", "resume_policy": "rerun-after-check"}
+    log.tool("t", "c", "started", **risk, effect=effect)
+    item = {"id": "d", "name": "put", "resume_policy": "rerun-after-check", "side_effect": effect}
+    log.add("message", {"role": "assistant", "content": "", "tool_calls": [item]}, turn="t")
+    gate = resume(log.events)
+    is_finer = effect in ("network", "process")
+    shown = effect if is_finer else "external-write"
+    told = {one["call_id"]: (one["side_effect"], one["may"]) for one in gate["calls"]}
+    assert told["c"] == (shown, "check_then_run")
+    assert gate["tools"][0]["side_effect"] == "external-write", "0.1.0 has four words"
+    said = (shown, "check_then_run") if is_finer else told["d"]
+    assert told["d"] == said
+    assert (told["d"][0] == "undeclared") == (effect == 7)

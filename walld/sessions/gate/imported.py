@@ -133,9 +133,10 @@ def untold_files(source: Sequence[Event], copy: Sequence[Event]) -> dict[str, An
 
 
 def _open_calls(events: Sequence[Event], last_seq: int = 0) -> list[dict[str, Any]]:
-    """Those without a result, as the gate judges them."""
-    calls = resume(events, last_seq=last_seq)["calls"]
-    return [one for one in calls if one["may"] != "read_result"]
+    """Those without a result, as the gate judges them; their effects in the words of entries."""
+    gate = resume(events, last_seq=last_seq)
+    pairs = zip(gate["calls"], gate["tools"], strict=False)  # the open ones come first
+    return [call | {"side_effect": tool["side_effect"]} for call, tool in pairs]
 
 
 def _has_written(events: Sequence[Event]) -> bool:

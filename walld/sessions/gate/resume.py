@@ -48,7 +48,7 @@ from walld.sessions.gate.workspace import (
 )
 from walld.sessions.state.budget import is_exhausted, last_budget
 from walld.sessions.state.call_account import OPEN, CallAccount
-from walld.sessions.state.events import UNKNOWN, Event, check_payload
+from walld.sessions.state.events import FINER_EFFECTS, UNKNOWN, Event, check_payload
 from walld.sessions.state.path import path_events
 
 __all__ = ["has_written", "resume"]
@@ -404,6 +404,7 @@ def _in_older_words(told: Mapping[str, Any], facts: CallFacts) -> dict[str, Any]
     older = {name: value for name, value in told.items() if name != "why"}
     rule = rule_of(facts._replace(idempotency="unsafe"))
     is_checked = facts.may_have_started and facts.resume_policy != "replay-from-event"
+    older["side_effect"] = facts.side_effect
     older["may"] = _OLDER_WORDS["check_then_run" if rule.may == "run" and is_checked else rule.may]
     return older
 
@@ -430,11 +431,18 @@ def _judged(tool: CallAccount, facts: CallFacts) -> dict[str, Any]:
         "tool": tool.state.tool,
         "state": tool.state.state,
         "outcome": "unknown" if facts.may_have_started else tool.outcome,
-        "side_effect": tool.risk[0],
+        "side_effect": _effect_of(tool),
         "resume_policy": tool.risk[1],
         "may": rule.may,
         "why": rule.why,
     }
+
+
+def _effect_of(call: CallAccount) -> str:
+    """To the rules `network` and `process` are external writes."""
+    effect = call.risk[0]
+    is_finer = effect == "external-write" and call.effect in FINER_EFFECTS
+    return str(call.effect) if is_finer else effect
 
 
 def _reason(code: str, message: str, verdict: str = "blocked", **more: Any) -> dict[str, Any]:

@@ -47,6 +47,7 @@ class CallAccount:
         "answered_seq",
         "arguments",
         "call_id",
+        "effect",
         "given",
         "idempotency",
         "intent",
@@ -97,6 +98,8 @@ class CallAccount:
         self.mixed = False
         self.key: object = None
         self.idempotency: object = None
+        self.effect: object = None
+        """A finer word for its side effect, where its program has one."""
         self.supersedes: object = None
         self.superseded_by: CallAccount | None = None
 

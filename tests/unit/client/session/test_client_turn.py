@@ -235,6 +235,27 @@ def test_its_tools(client: Coloured, ledger: FakeLedger, tmp_path: Path) -> None
     assert "cause" not in by_id[other.id]
 
 
+@pytest.mark.parametrize("effect", ["network", "process"])
+def test_an_effect_that_0_1_0_does_not_know_is_an_external_write_there(
+    client: Coloured, ledger: FakeLedger, effect: str
+) -> None:
+    turn = client.session("S").submit("hello")
+    named = {"side_effect": effect, "resume_policy": "rerun-after-check"}
+    more = {"idempotency": "conditional", "key": "order-7"}
+    turn.intent("put", {}, call_id="c", **named, **more)
+    (name, payload) = payloads(ledger)[-1]
+    assert (name, payload["side_effect"], payload["effect"]) == (
+        "tool_intent",
+        "external-write",
+        effect,
+    )
+    assert (payload["idempotency"], payload["key"]) == ("conditional", "order-7")
+    turn.tool_started("c")
+    assert ledger.asked[-1].level == "synced"
+    with pytest.raises(ValueError, match="idempotency must be"):
+        turn.intent("put", {}, **named, idempotency="perhaps")
+
+
 def test_what_may_be_an_external_write_is_synced_before_it_starts(
     client: Coloured, ledger: FakeLedger
 ) -> None:
