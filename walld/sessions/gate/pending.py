@@ -1,4 +1,4 @@
-"""What waits for a decision: approvals, calls that did not run, calls of unknown outcome.
+"""What waits for somebody: approvals, calls that did not run or may have, results, answers.
 
 Owns: which actions are pending. Refuses: whether it is safe to take them (`resume.py`).
 """

@@ -4,9 +4,9 @@ Owns: the boundary the work stopped at, the rules of what may run again, the com
 workspace then and now. Refuses: running anything, computing a fingerprint (the client), looking for
 artifacts (the daemon says which are missing).
 
-What may be done with a call `call_rules.py` says. The model said it, and no journal has it: nothing
-says that it did not start, so it is as one that started. `tools` are the open calls in the words of
-clients before `calls` were there, never laxer than those.
+What may be done with a call is by the rules of `call_rules.py`. One that the model said, and that
+no journal has, is as one that started: nothing says that it did not. `tools` has the open calls in
+the words of clients that know of no `calls`, and is no laxer than those were told.
 
 What may have started, though no event here says so (`possibly_run.py`):
 
