@@ -15,6 +15,8 @@ from typing import Any
 
 __all__ = ["collect", "differences"]
 
+_ACTIONS = ("approve", "decide_tool", "settle_tool")
+"""Of `pending`, what 0.1.0 has where this build has it."""
 _VIEWS = ("state", "tree", "transcript", "trace", "audit", "eval", "pending", "resume")
 
 
@@ -58,10 +60,14 @@ def _session(client: Any, session_id: str) -> dict[str, Any]:
         "events": _asked(session.events),
         "messages": _asked(lambda: _said(session.messages(), plain=True)),
         "openai": _asked(lambda: _said(session.messages(format="openai"))),
-        "resume_check": _asked(session.resume_check),
+        "resume_check": _asked(lambda: _gate(session.resume_check())),
         "repair_plan": _asked(lambda: _shown(client.repair_plan(session_id, present=[]))),
     }
     told |= {name: _asked(lambda: session.project(name)) for name in _VIEWS}  # noqa: B023
+    if isinstance(told["pending"], list):
+        told["pending"] = [one for one in told["pending"] if one["action"] in _ACTIONS]
+    if isinstance(told["resume"], dict):
+        told["resume"] = _gate(told["resume"])
     if isinstance(told["eval"], dict):
         told["eval"]["input"] = _said(told["eval"]["input"])
     events = told["events"]
@@ -73,6 +79,16 @@ def _session(client: Any, session_id: str) -> dict[str, Any]:
         }
     told["breaks"] = _shown(session.breaks)
     return told
+
+
+def _gate(told: dict[str, Any] | None) -> dict[str, Any] | None:
+    """What 0.1.0 tells, too: its calls are `tools`, and what it calls a reason blocks."""
+    if told is None:
+        return None
+    blocks = [one for one in told["reasons"] if one.get("verdict", "blocked") == "blocked"]
+    codes = [(one["code"], one.get("call_id"), one.get("sha256")) for one in blocks]
+    said = {"reasons": codes, "status": "blocked" if blocks else "ok"}
+    return {name: told[name] for name in told if name not in ("calls", "owner", "replies")} | said
 
 
 def _said(messages: list[dict[str, Any]] | None, *, plain: bool = False) -> Any:

@@ -7,6 +7,7 @@ the client's requests because no public call sends what does not exist yet.
 from __future__ import annotations
 
 import asyncio
+import inspect
 import json
 import sys
 from typing import Any
@@ -35,6 +36,12 @@ def blocking(path: str, tag: int) -> dict[str, Any]:
         client.session("s").project("horoscope")
     except walld_client.Refused as error:
         found["view"] = told(error)
+    found["policy"] = None
+    if "policy" in inspect.signature(walld_client.Session.resume_check).parameters:
+        try:  # 0.1.0 has no such argument
+            client.session("s").resume_check(policy={"rm": "deny"})
+        except walld_client.Refused as error:
+            found["policy"] = told(error)
     found["after"] = client.recover("nothing")
     client.close()
     return found
@@ -51,6 +58,11 @@ async def asynchronous(path: str, tag: int) -> dict[str, Any]:
         await client.session("s").project("horoscope")
     except walld_client.Refused as error:
         found["view"] = told(error)
+    found["policy"] = None
+    try:
+        await client.session("s").resume_check(policy={"rm": "deny"})
+    except walld_client.Refused as error:
+        found["policy"] = told(error)
     found["after"] = await client.recover("nothing")
     await client.close()
     return found

@@ -78,6 +78,8 @@ def test_a_verb_that_the_daemon_lacks_is_unsupported(
     assert told["fake"] == ["Unsupported", "Fake", version]
     assert told["text"].startswith(f"walld {version} does not know Fake: update the older of")
     assert told["view"] == ["Unsupported", "Project horoscope", version]
+    lacks = None if whose == "new" else ["Unsupported", "Project resume", version]
+    assert told["policy"] == lacks, "an argument of a view that is there"
     assert told["after"] is None, "the client goes on, with a daemon that lives"
 
 

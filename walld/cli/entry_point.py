@@ -20,7 +20,7 @@ from walld.errors import ConfigError, WalldError
 
 __all__ = ["run"]
 
-_ONE_IS_AN_ANSWER = ("audit", "fsck", "salvage")
+_ONE_IS_AN_ANSWER = ("audit", "fsck", "resume-check", "salvage")
 """Where 1 says something of what was looked at: that it cannot be has a code of its own."""
 
 MODULES: Final = {

@@ -10,11 +10,13 @@ from contextlib import suppress
 
 from walld.escape import escaped_line
 
-__all__ = ["CANNOT", "DONE", "INTERRUPTED", "NOTHING", "NO_INPUT", "USAGE", "complain"]
+__all__ = ["CANNOT", "CHECK", "DONE", "INTERRUPTED", "NOTHING", "NO_INPUT", "USAGE", "complain"]
 
 DONE = 0
 CANNOT = 1
 NOTHING = 3
+CHECK = 4
+"""Of the gate: look first."""
 USAGE = 64
 NO_INPUT = 66
 """`EX_NOINPUT` of sysexits(3)."""

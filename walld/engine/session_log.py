@@ -365,6 +365,14 @@ class SessionLogs:
         """Some living process advances the turn."""
         return key in self._turns
 
+    def workers(self, uid: int, session_id: str) -> dict[str, Process]:
+        """Of a session, its open turns and who advances each."""
+        return {
+            turn: process
+            for (owner, session, turn), process in self._turns.items()
+            if (owner, session) == (uid, session_id)
+        }
+
     def is_lost(self, key: tuple[int, str, str]) -> bool:
         """Its owner is gone, and the entry that says so is still to come."""
         return any(LostTurn(*key, why) in self.lost_turns for why in ("agent_lost", "host_restart"))

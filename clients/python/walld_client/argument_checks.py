@@ -38,6 +38,7 @@ __all__ = [
     "Seq",
     "Source",
     "Sources",
+    "Time",
     "as_declared",
     "checked_files",
     "checked_list",
@@ -90,6 +91,14 @@ def _ending(value: float, name: str) -> float:
     return value
 
 
+def _time(value: float, name: str) -> float:
+    """A moment: JSON has no other number for it."""
+    if not 0 <= value <= _SEQ_MAX:
+        limit = f"seconds since 1970, 0 to {_SEQ_MAX}"
+        raise ValueError(f"{name} must be {limit}, got {brief(value)}")
+    return value
+
+
 def _beginning(value: str, name: str) -> str:
     return checked_id(value, name) if value else value
 
@@ -138,6 +147,7 @@ Seq = Annotated[int, Kind((int,), "an int", _between(0, _SEQ_MAX))]
 Count = Annotated[int, Kind((int,), "an int", _between(1, _SEQ_MAX))]
 SECONDS = Kind((int, float), "a number of seconds", _ending)
 Seconds = Annotated[float, SECONDS]
+Time = Annotated[float, Kind((int, float), "seconds since 1970", _time)]
 Dict = Annotated[Mapping[str, Any], Kind((Mapping,), "a dict")]
 Dicts = Annotated[Sequence[Mapping[str, Any]], Kind((), "a list of dicts", _dicts)]
 Path = Annotated[_Path, Kind((str, os.PathLike), "a path")]

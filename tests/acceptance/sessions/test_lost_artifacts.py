@@ -76,7 +76,8 @@ def test_an_artifact_that_cannot_be_read_hides_nothing_else(
     assert kept.sha256 in finding.subject
     assert "unreadable: " in finding.subject
     gate = session.resume_check()
-    assert [one["code"] for one in gate["reasons"]] == ["artifact_missing"]
+    assert [one["code"] for one in gate["reasons"]] == ["artifact_unreadable"]
+    assert gate["status"] == "check"
     assert "cannot be read" in gate["reasons"][0]["message"]
     with pytest.raises(walld_client.Unavailable, match=kept.sha256):
         session.read_artifact(kept.sha256)

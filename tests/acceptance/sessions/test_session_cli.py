@@ -177,7 +177,7 @@ def test_a_session_that_is_not_there(cli: Callable[..., tuple[int, str, str]]) -
     assert cli("session", "compact", HOSTILE, *words)[0] == 3
     assert cli("audit", HOSTILE)[0] == 3
     assert cli("repair-plan", HOSTILE)[0] == 3
-    assert cli("resume-check", HOSTILE)[0] == 1
+    assert cli("resume-check", HOSTILE)[0] == 3
     assert json.loads(cli("session", "ls", "--json")[1]) == []
 
 
@@ -236,16 +236,24 @@ def test_the_gate(
     (work / "a.txt").write_text("a")
     session.checkpoint_workspace(work, ["a.txt"])
     code, out, _ = cli("resume-check", HOSTILE, "--workspace", str(work))
-    assert (code, out) == (0, "ok: stopped at idle\n")
+    assert (code, out) == (0, "ok: stopped at idle\n  workspace: same\n")
+    code, out, _ = cli("resume-check", HOSTILE)
+    assert (code, out.splitlines()[0]) == (4, "check: stopped at idle"), "nobody looked"
+    assert "workspace_not_compared" in out
     code, out, err = cli("resume-check", HOSTILE, "--workspace", str(work / "none"))
-    assert (code, out) == (1, ""), "nothing was compared"
+    assert (code, out) == (66, ""), "nothing was compared"
     assert "there is no directory" in err
+    nobody = daemon.cli("resume-check", HOSTILE, "--socket", str(tmp_path / "nobody"))
+    assert nobody.returncode == 66, "1 would be the answer blocked"
     (work / "a.txt").write_text("b")
     code, out, _ = cli("resume-check", HOSTILE, "--workspace", str(work))
     assert (code, "workspace_changed" in out) == (1, True)
+    assert out.splitlines()[-2:] == ["  workspace: changed", "    file a.txt"]
     session.checkpoint_workspace(work)
     code, out, _ = cli("resume-check", HOSTILE, "--workspace", str(work))
-    assert (code, out) == (0, "ok: stopped at idle\n"), "what it is by now was looked at"
+    assert (code, out) == (0, "ok: stopped at idle\n  workspace: same\n"), (
+        "what it is by now was looked at"
+    )
     session.checkpoint_workspace(work, [f"{n:0100}" for n in range(2500)])
     then = session.resume_check()["workspace"]["then"]
     assert (len(then["files"]), then["head"], "_artifact" in then) == (2501, None, False)

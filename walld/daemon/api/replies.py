@@ -189,6 +189,10 @@ class ReplyRequests:
         told = {one.stream_id: one for _, one in found if one.turn_id is not None}
         return [(one, ended.get(one.stream_id, set())) for one in told.values()]
 
+    async def unreleased(self, uid: int, session_id: str) -> list[wire.Recovered]:
+        """All of a session's, in start order, for whoever judges its calls."""
+        return await self._replies(uid, wire.Recover(0, "all", session_id))
+
     async def _replies(self, uid: int, request: wire.Recover) -> list[wire.Recovered]:
         streams, names = self._candidates(uid, request.session_id, request.stream_id)
         if request.which == "orphans":

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import anyio
 import msgspec
+from walld_client.recovered.partial import from_recovered
 from walld_client.wire import messages as wire
 
 from walld import limits
@@ -26,9 +27,11 @@ from walld.daemon.api.paged_answers import PagedLines
 from walld.daemon.api.session_list import session_facts
 from walld.daemon.api.sync_tokens import SyncTokens
 from walld.daemon.session_store.fork_contents import forked_session
-from walld.daemon.session_store.reply_messages import unreleased
+from walld.daemon.session_store.reply_messages import messages_of, unreleased
 from walld.errors import FormatError, Misplaced, ProtocolError, Refusal
 from walld.ledger.line import line_seq
+from walld.sessions.gate.unreleased import UnreleasedReply
+from walld.sessions.gate.workers import Worker
 from walld.sessions.state.entries import check_id, events_of, line_event
 from walld.sessions.views.audit import named_artifacts
 from walld.sessions.views.projections import PROJECTIONS, check, project
@@ -44,7 +47,7 @@ if TYPE_CHECKING:
     from walld.daemon.session_store.turn_watcher import TurnWatcher
     from walld.daemon.storage.partial_writer import PartialWriter
     from walld.engine.engine import Engine
-    from walld.engine.producer import Connection
+    from walld.engine.producer import Connection, Process
     from walld.engine.session_log import SessionLog
     from walld.ledger.runs import Run
 
@@ -60,6 +63,8 @@ _NAMED = ("parent", "turn", "cause", "correlation", "key")
 """Of an entry, what names another or is found by."""
 _WRITTEN_SECONDS = 1.5
 """A reader waits so long for lines that the daemon made; a disk that takes none keeps nobody."""
+_OF_CALLS = ("pending", "resume")
+"""Views that know of the calls of replies that are not released."""
 _WITH_DAMAGE = ("audit", "resume", "state")
 """Views that say where the session's file is damaged (P9)."""
 
@@ -319,6 +324,10 @@ class SessionRequests:
                         self._sessions.check_known(uid, request.session_id)
                         return None, lines
                     return await self._files.views.run(partial(_dumps, found)), lines
+                if request.name in _OF_CALLS:
+                    await self._restored(uid, request.session_id)
+                    arguments["now_ms"] = self._wall_ms()
+                    arguments["workers"] = self._workers(connection, uid, request.session_id)
                 return await self._view(uid, request, arguments)
             except ProtocolError as error:
                 raise Refusal(error.code, error.message, error.got, error.limit) from None
@@ -337,6 +346,34 @@ class SessionRequests:
             return None
         return _dumps(turn_in(ledger.state.journal, **arguments))
 
+    async def _restored(self, uid: int, session_id: str) -> None:
+        """It is open, so that who works on its turns is known behind a start, too."""
+        try:
+            await self._sessions.open(uid, session_id)
+        except FormatError as error:
+            raise Refusal("unreadable", str(error)) from None
+
+    def _workers(self, connection: Connection, uid: int, session_id: str) -> list[Worker]:
+        """Who has turns of the session, or replies in it that have not ended."""
+
+        def worker(process: Process, turn: str | None, stream: str | None, at_ms: int) -> Worker:
+            is_seen = process.visible or bool(process.connections or process.queries)
+            is_asker = process is connection.process
+            return Worker(turn, stream, process.owner.pid, at_ms, is_asker, is_seen)
+
+        found = [
+            worker(process, turn, None, 0)
+            for turn, process in self._engine.session_logs.workers(uid, session_id).items()
+            if not process.has_exited
+        ]
+        found += [
+            worker(stream.owner, stream.begin.turn_id, stream.begin.stream_id, stream.begin.at_ms)
+            for stream in self._engine.registry.of_session(uid, session_id)
+            if not (stream.terminal or stream.gone)
+            if stream.owner is not None and not stream.owner.has_exited
+        ]
+        return found
+
     async def _view(
         self, uid: int, request: wire.Project, arguments: dict[str, Any]
     ) -> tuple[bytes | None, Lines | None]:
@@ -345,11 +382,15 @@ class SessionRequests:
         replies = list[tuple[wire.Recovered, set[int]]]()
         if PROJECTIONS[request.name].with_unreleased:
             replies = await self._replies.of_turns(uid, request.session_id)
+        if request.name in _OF_CALLS:
+            found_replies = await self._replies.unreleased(uid, request.session_id)
+            arguments["replies"] = await files.views.run(partial(_unreleased, found_replies))
         with self._sessions.forks.source(uid, request.session_id) as source:
             found = await self._found(uid, request.session_id)
-            if found is None:
+            if found is None and not arguments.get("replies"):
                 return None, None
-            events = await files.views.run(partial(events_of, found.lines))
+            lines = [] if found is None else found.lines
+            events = await files.views.run(partial(events_of, lines))
             looks = request.name == "audit"
             if looks or (request.name == "resume" and "missing_artifacts" not in arguments):
                 for one in await files.views.run(partial(named_artifacts, events)):
@@ -359,12 +400,13 @@ class SessionRequests:
                 if missing and source.is_gone:  # they went with it
                     return await self._view(uid, request, arguments)
                 if not looks:
-                    arguments["missing_artifacts"] = [one["sha256"] for one in missing]
-        breaks = [broken._asdict() for broken in found.breaks]
+                    arguments["missing_artifacts"] = missing
+        breaks = [] if found is None else [broken._asdict() for broken in found.breaks]
+        until = 0 if found is None else found.until
         if request.name == "resume":
-            arguments |= {"breaks": breaks, "last_seq": found.until}
+            arguments |= {"breaks": breaks, "last_seq": until}
         elif request.name == "pending":
-            arguments["last_seq"] = found.until
+            arguments["last_seq"] = until
 
         def job() -> bytes:
             told: Any = project(
@@ -373,7 +415,7 @@ class SessionRequests:
             if request.name == "messages" and told is None:
                 told = []  # none that can be read: nil is "never written"
             if request.name == "state":
-                told["last_seq"] = max(told["last_seq"], found.until)
+                told["last_seq"] = max(told["last_seq"], until)
             if request.name in _WITH_DAMAGE:
                 told["chain_breaks"] = breaks
             if request.name == "audit":
@@ -399,6 +441,21 @@ def _told(answer: list[bytes] | bytes | None, found: Lines | None) -> _WithBreak
     for one in breaks:
         del one["seam"]
     return answer, _dumps(breaks)
+
+
+def _unreleased(found: list[wire.Recovered]) -> list[UnreleasedReply]:
+    replies = [from_recovered(one) for one in found]
+    return [
+        UnreleasedReply(
+            one.stream_id,
+            one.turn_id,
+            one.status,
+            one.owner_alive,
+            one.doubt or ("a gap stands in it" if one.gaps else None),
+            messages_of(one),
+        )
+        for one in replies
+    ]
 
 
 def _dumps(value: object) -> bytes:

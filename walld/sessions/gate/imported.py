@@ -17,6 +17,7 @@ from __future__ import annotations
 from collections.abc import Container, Mapping, Sequence
 from typing import Any, Final
 
+from walld.sessions.gate.call_rules import WORDS
 from walld.sessions.gate.foreign_results import settled_by_strangers
 from walld.sessions.gate.possibly_run import (
     FROM_LAX,
@@ -34,8 +35,6 @@ from walld.sessions.state.events import Event, check_payload
 
 __all__ = ["settled_there", "untold", "untold_files"]
 
-_MAY: Final = ("replay", "rerun_after_check", "ask_user", "never")
-"""From what may be done at once to what may not."""
 _MUST_ASK: Final = "require-user-confirmation"
 
 
@@ -46,7 +45,7 @@ def untold(source: Sequence[Event], last_seq: int, copy: Sequence[Event]) -> dic
     What is settled in the copy stays settled, but for what a word of the source alone has settled
     that did not know of it. last_seq: the highest that the source gave.
     """
-    there = {tool["intent"] or _key(tool): tool for tool in resume(copy)["tools"]}
+    there = {tool["intent"] or _key(tool): tool for tool in _open_calls(copy)}
     here = {one.begun.id: one for one in history_of(copy).tools}
     came = {event.id for event in source}
     own_words = {event.seq: event for event in copy if event.id not in came}
@@ -54,12 +53,12 @@ def untold(source: Sequence[Event], last_seq: int, copy: Sequence[Event]) -> dic
     said = observed_by_name(copy)
     started: list[str] = []
     calls: list[dict[str, Any]] = []
-    for tool in resume(source, last_seq=last_seq)["tools"]:
+    for tool in _open_calls(source, last_seq):
         if tool["state"] == "said":
             continue  # its message comes too
         intent, is_unknown = tool["intent"], tool["outcome"] == "unknown"
         both = [one for one in (there.get(intent), there.get(_key(tool))) if one is not None]
-        told = max(both, key=lambda one: _MAY.index(one["may"]), default=None)
+        told = max(both, key=lambda one: WORDS.index(one["may"]), default=None)
         own = here.get(intent)
         if told is not None and _is_as_strict(told, tool):
             continue
@@ -74,7 +73,7 @@ def untold(source: Sequence[Event], last_seq: int, copy: Sequence[Event]) -> dic
             names = ("turn", "call_id", "tool", "side_effect", "resume_policy")
             call = {name: tool[name] for name in names} | {"as_of": source[-1].id}
             calls.append(call if is_unknown else call | {"resume_policy": _MUST_ASK})
-    open_ = {_key(tool) for tool in resume(copy)["tools"] if tool["outcome"] == "unknown"}
+    open_ = {_key(tool) for tool in _open_calls(copy) if tool["outcome"] == "unknown"}
     calls += [
         named_as(one)
         for one in settled_by_strangers(source, copy)
@@ -91,7 +90,7 @@ def settled_there(
     knows to be done with by now.
     """
     came = {event.id for event in source}
-    open_there = {_key(tool) for tool in resume(source, last_seq=last_seq)["tools"]}
+    open_there = {_key(tool) for tool in _open_calls(source, last_seq)}
     outcomes = {
         (one.turn, one.call_id): one.outcome
         for one in history_of(source).tools
@@ -133,6 +132,13 @@ def untold_files(source: Sequence[Event], copy: Sequence[Event]) -> dict[str, An
     return {**now, "files": known | files, "written": True}
 
 
+def _open_calls(events: Sequence[Event], last_seq: int = 0) -> list[dict[str, Any]]:
+    """Those without a result, as the gate judges them; their effects in the words of entries."""
+    gate = resume(events, last_seq=last_seq)
+    pairs = zip(gate["calls"], gate["tools"], strict=False)  # the open ones come first
+    return [call | {"side_effect": tool["side_effect"]} for call, tool in pairs]
+
+
 def _has_written(events: Sequence[Event]) -> bool:
     return has_written([*history_of(events).tools, *calls_elsewhere(events)], events)
 
@@ -164,4 +170,4 @@ def _key(tool: dict[str, Any]) -> tuple[str, str]:
 def _is_as_strict(told: dict[str, Any], tool: dict[str, Any]) -> bool:
     if tool["outcome"] == "unknown" and told["outcome"] != "unknown":
         return False
-    return _MAY.index(told["may"]) >= _MAY.index(tool["may"])
+    return WORDS.index(told["may"]) >= WORDS.index(tool["may"])

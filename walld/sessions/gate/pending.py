@@ -1,4 +1,4 @@
-"""What waits for a decision: approvals, calls that did not run, calls of unknown outcome.
+"""What waits for somebody: approvals, calls that did not run or may have, results, answers.
 
 Owns: which actions are pending. Refuses: whether it is safe to take them (`resume.py`).
 """
@@ -8,12 +8,16 @@ from __future__ import annotations
 from collections.abc import Container, Sequence
 from typing import Any, Final
 
+from walld.sessions.gate.approvals import is_stale
 from walld.sessions.gate.possibly_run import calls_elsewhere, may_have_started
-from walld.sessions.gate.turn_history import History, history_of
+from walld.sessions.gate.turn_history import History, TurnHistory, history_of
+from walld.sessions.gate.unreleased import UnreleasedReply, said_in
+from walld.sessions.gate.workers import Worker
+from walld.sessions.state.account import calls_in
 from walld.sessions.state.call_account import CallAccount
 from walld.sessions.state.events import Event
 
-__all__ = ["open_tools", "pending"]
+__all__ = ["is_answered", "open_tools", "pending"]
 
 _ACTIONS: Final = {"asked": "approve", "approved": "run_tool", "intended": "decide_tool"}
 
@@ -47,16 +51,65 @@ def _is_completed(account: History, turn_id: str | None) -> bool:
     return turn is not None and turn.state.state == "completed"
 
 
-def pending(events: Sequence[Event], last_seq: int = 0) -> list[dict[str, Any]]:
-    """In order of seq. action: approve | decide_tool | run_tool | settle_tool | answer_turn.
+def is_answered(
+    turn: TurnHistory, waiting: Sequence[CallAccount], said: Sequence[Event] = ()
+) -> bool:
+    """The model has spoken last, to its end, and asks for nothing: there is nothing to resume.
 
+    A message that says calls is no answer, also where their results are there: the model has yet to
+    see those. waiting: the open calls. said: messages of replies that are not released.
+    """
+    turn_id = turn.state.turn_id
+    spoken = [*turn.said, *(one for one in said if one.turn == turn_id)]
+    last = spoken[-1] if spoken else None
+    if last is None or last.type != "message" or last.payload.get("role") != "assistant":
+        return False
+    if not last.payload.get("content") or last.payload.get("_partial"):
+        return False
+    if any(not one.get("server") for one in calls_in(last.payload)):
+        return False
+    if any(call.turn == turn_id for call in waiting):
+        return False
+    journalled = (seq for call in turn.tools for seq in call.seqs.values())
+    return max(journalled, default=0) < last.seq
+
+
+def pending(
+    events: Sequence[Event],
+    last_seq: int = 0,
+    replies: Sequence[UnreleasedReply] = (),
+    workers: Sequence[Worker] = (),
+    now_ms: int | None = None,
+) -> list[dict[str, Any]]:
+    """In order of seq. action: approve | decide_tool | run_tool | settle_tool | observe_tool |
+    answer_turn; None of a call that another living process is at, which `owner` names.
+
+    run_tool: it was approved, in a turn that was neither retried nor completed.
     settle_tool: it started, or may have, and has no result: somebody has to look what became of it;
     its seq is that of its intent, of the message that said a call that nobody intended (its state
     is said), or of what told of a call whose intent is not here.
-    answer_turn: a turn that was submitted and has not ended.
-    last_seq: the highest that was given, as far as is known.
+    answer_turn: the newest turn of its message, neither completed nor answered, at which nobody
+    else is; of an interrupted one only where no other message came since.
+    observe_tool: a call of such a turn that ended, and whose result the model did not see yet;
+    artifact: where that result is.
+    last_seq: the highest that was given, as far as is known. replies: those that are not released;
+    the seq of a call that only such a one says is that of its turn's submission. workers: who lives
+    and works on the session. now_ms: since 1970; without it no grant is too old.
     """
-    account = history_of(events)
+    said = said_in(replies, events)
+    account = history_of(events, said)
+    doubtful = may_have_started(account, events, last_seq)
+    waiting = [*open_tools(account, doubtful), *calls_elsewhere(events)]
+    retried = {turn.state.retry_of for turn in account.turns.values()}
+    others = {one.turn: one for one in workers if one.is_other and one.stream_id is None}
+    newest = next(reversed(account.turns), None)
+    to_answer = [
+        turn
+        for turn_id, turn in account.turns.items()
+        if turn_id not in retried and turn_id not in others and turn.state.state != "completed"
+        if not turn.state.ended or turn_id == newest
+        if not is_answered(turn, waiting, said)
+    ]
     found: list[dict[str, Any]] = [
         {
             "action": "answer_turn",
@@ -66,26 +119,56 @@ def pending(events: Sequence[Event], last_seq: int = 0) -> list[dict[str, Any]]:
             "message_id": turn.state.message_id,
             "state": turn.state.state,
         }
-        for turn in account.turns.values()
-        if not turn.state.ended
+        for turn in to_answer
     ]
-    doubtful = may_have_started(account, events, last_seq)
-    for tool in [*open_tools(account, doubtful), *calls_elsewhere(events)]:
-        state, is_doubtful = tool.state.state, tool.begun.id in doubtful
-        action = _ACTIONS.get(state, "settle_tool")
-        if state == "approved" and tool.is_undecided:
+    for call in waiting:
+        state, is_doubtful = call.state.state, call.begun.id in doubtful
+        action = "settle_tool" if is_doubtful else _ACTIONS.get(state, "settle_tool")
+        if action == "run_tool" and (call.is_undecided or is_stale(call, now_ms)):
             action = "decide_tool"
-        found.append(
-            {
-                "action": "settle_tool" if is_doubtful else action,
-                "seq": tool.begun.seq,
-                "since_ms": tool.at_ms.get(state, tool.begun.at_ms),
-                "turn": tool.turn,
-                "call_id": tool.call_id,
-                "tool": tool.state.tool,
-                "state": state,
-                "side_effect": tool.risk[0],
-                "resume_policy": tool.risk[1],
-            }
-        )
+        if action == "run_tool" and call.turn in retried:
+            continue
+        if (worker := others.get(call.turn)) is not None:
+            found.append(_of_call(call, None) | {"owner": worker.told()})
+        else:
+            found.append(_of_call(call, action))
+    for turn in to_answer:
+        found += [
+            _of_call(call, "observe_tool") | {"artifact": _artifact(call)}
+            for call in turn.tools
+            if _is_unseen(call, turn)
+        ]
     return sorted(found, key=lambda one: one["seq"])
+
+
+def _of_call(call: CallAccount, action: str | None) -> dict[str, Any]:
+    state = call.state.state
+    return {
+        "action": action,
+        "seq": call.begun.seq,
+        "since_ms": call.at_ms.get(state, call.begun.at_ms),
+        "turn": call.turn,
+        "call_id": call.call_id,
+        "tool": call.state.tool,
+        "state": state,
+        "side_effect": call.risk[0],
+        "resume_policy": call.risk[1],
+    }
+
+
+def _is_unseen(call: CallAccount, turn: TurnHistory) -> bool:
+    """It ended, and neither an observation, a message of its result nor the model's next words
+    stand behind it.
+    """
+    ended = max(call.seqs.get("finished", 0), call.seqs.get("failed", 0))
+    if not ended or "observed" in call.seqs or call.message is not None:
+        return False
+    return not any(one.seq > ended and one.payload.get("role") == "assistant" for one in turn.said)
+
+
+def _artifact(call: CallAccount) -> str | None:
+    """Of its result, where that is beside the session."""
+    result = None if call.finished is None else call.finished.payload.get("result")
+    held = result.get("_artifact") if isinstance(result, dict) else None
+    sha256 = held.get("sha256") if isinstance(held, dict) else None
+    return sha256 if isinstance(sha256, str) else None

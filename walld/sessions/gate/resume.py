@@ -4,17 +4,9 @@ Owns: the boundary the work stopped at, the rules of what may run again, the com
 workspace then and now. Refuses: running anything, computing a fingerprint (the client), looking for
 artifacts (the daemon says which are missing).
 
-What may be done with a call that has no result (`may_do`):
-
-- It has not started: it runs as if never tried; but the user is asked where an approval is open or
-  wanted, and where the last verdict of its policy is no known word of allowing or denying: it may
-  be a no.
-- The model said it, and no journal has it: nothing says that it did not start. It is as one that
-  started; what its program declared nothing of (`undeclared`) asks.
-- It has started, so whether it took effect is not known: its `resume_policy` says. `never-rerun` is
-  never, `require-user-confirmation` asks; `replay-from-event` holds for calls without an effect
-  alone, a write to the workspace is checked first and any other asks. A check needs a workspace to
-  look at: without one, or with one that changed, it asks as well.
+What may be done with a call is by the rules of `call_rules.py`. One that the model said, and that
+no journal has, is as one that started: nothing says that it did not. `tools` has the open calls in
+the words of clients that know of no `calls`, and is no laxer than those were told.
 
 What may have started, though no event here says so (`possibly_run.py`):
 
@@ -36,12 +28,17 @@ another call of that id). Any of them is settled by an observation that names it
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
-from walld.sessions.gate.pending import open_tools
+from walld.sessions.gate.approvals import is_stale, was_granted_again
+from walld.sessions.gate.call_rules import CallFacts, rule_of
+from walld.sessions.gate.pending import is_answered, open_tools
+from walld.sessions.gate.policy_now import words_of
 from walld.sessions.gate.possibly_run import calls_elsewhere, may_have_started, unfinished_imports
 from walld.sessions.gate.turn_history import History, history_of
+from walld.sessions.gate.unreleased import UnreleasedReply, said_in
+from walld.sessions.gate.workers import Worker, work_reasons
 from walld.sessions.gate.workspace import (
     Compared,
     compare,
@@ -49,12 +46,12 @@ from walld.sessions.gate.workspace import (
     fingerprint_then,
     seen_now,
 )
-from walld.sessions.state.account import UNDECLARED
 from walld.sessions.state.budget import is_exhausted, last_budget
-from walld.sessions.state.call_account import CallAccount
-from walld.sessions.state.events import UNKNOWN, Event
+from walld.sessions.state.call_account import OPEN, CallAccount
+from walld.sessions.state.events import FINER_EFFECTS, UNKNOWN, Event, check_payload
+from walld.sessions.state.path import path_events
 
-__all__ = ["has_written", "may_do", "resume"]
+__all__ = ["has_written", "resume"]
 
 _BOUNDARIES: Final = {
     "intended": "intended",
@@ -66,10 +63,45 @@ _BOUNDARIES: Final = {
     "failed": "finished",
     "observed": "observed",
 }
-_ASKS: Final = {
-    "ask_user": "the user must say whether it may run",
-    "never": "it may have run and must not run again: record what became of it",
+_OWN_CODES: Final = frozenset(("still_runs", "policy_denies", "approval_stale"))
+"""Why a call must not run, for causes that 0.1.0 did not know."""
+_WORKSPACES: Final = {"same": "same", "changed": "changed"}
+_OLDER_WORDS: Final = {
+    "run": "replay",
+    "check_then_run": "rerun_after_check",
+    "ask_user": "ask_user",
+    "never": "never",
 }
+_ASKS: Final = {
+    "check_then_run": ("check", "it may have run: look whether it took effect, and say so"),
+    "ask_user": ("blocked", "the user must say whether it may run"),
+    "never": ("blocked", "it may have run and must not run again: record what became of it"),
+}
+"""Word -> the verdict it leads to, and what is to be done."""
+_BECAUSE: Final = {
+    "policy_denies": "the policy that was given denies it",
+    "approval_stale": "what allowed it has expired, or was for something else: ask the user anew",
+}
+_COMPARE: Final = (
+    "walld resume-check --workspace DIR, or resume_check(workspace=DIR), compares them"
+)
+_NOT_COMPARED: Final = (
+    f"what the workspace was is known, and nobody looked at what it is now: {_COMPARE}"
+)
+_NOT_SEEN: Final = (
+    "not all of the workspace could be compared with what it was: look at it, then take what is"
+    " there with checkpoint_workspace(root)"
+)
+_UNREAD: Final = (
+    "of reply {} some may not be known ({}), and that may hold a call: see what its program saved"
+)
+_COMPACTED: Final = (
+    "call {} stands before what the compaction {} kept: the model does not see it any more"
+)
+_CUT_OFF: Final = (
+    "compaction {} keeps what begins with {}, which is not on the path: the model sees the summary"
+    " alone; edit(), or another compact(), says what it is to see"
+)
 _UNFINISHED: Final = (
     "an import has not ended: repeat it, or, where its file is gone, append an entry of type"
     " imported with ended: {}"
@@ -78,7 +110,11 @@ _MAY_BE: Final = (
     "events from {} on may stand in what cannot be read of the log: see `walld fsck`; once that can"
     " be read, or was looked at and moved away, a restart knows"
 )
-_GONE: Final = "artifact {} is missing or changed, or cannot be read"
+_ARTIFACTS: Final = {
+    "artifact_missing": "artifact {} is missing: artifact(data) puts the same bytes again",
+    "artifact_changed": "artifact {} is changed: artifact(data) puts the same bytes again",
+    "artifact_unreadable": "artifact {} cannot be read now ({})",
+}
 _SAID: Final = (
     " (the model said it, no journal has it: a tool message, or an observation with of_turn and"
     " of_call)"
@@ -89,89 +125,146 @@ _BY: Final = " (no result here is of it: an observation with of_turn and of_call
 def resume(
     events: Sequence[Event],
     workspace: Mapping[str, Any] | None = None,
-    missing_artifacts: Sequence[str] = (),
+    missing_artifacts: Sequence[str | Mapping[str, Any]] = (),
     budget: Mapping[str, Any] | None = None,
     breaks: Sequence[Mapping[str, Any]] = (),
     last_seq: int = 0,
+    replies: Sequence[UnreleasedReply] = (),
+    workers: Sequence[Worker] = (),
+    now_ms: int | None = None,
+    policy: Mapping[str, Any] | None = None,
 ) -> dict[str, Any]:
-    """The gate. status: ok | blocked, blocked exactly where there are reasons.
+    """The gate. status: blocked where a reason's `verdict` is that, else check where there is a
+    reason, else ok.
 
     workspace: {"head", "dirty", "changes", "kinds", "files"} as it is now (`workspace.py`; changes
     and files are {path: sha256}), None where nobody looked; with `as_of` without the files that are
     as they were.
-    boundary: before_intent | intended | approved | started | finished | observed | idle.
-    tools: calls without a result, each with `may`: replay | rerun_after_check | ask_user | never;
-    intent: the id of the entry, since call ids may be counted anew; None where it is not here, or
-    where the model said it and no journal has it (state: said).
+    boundary: before_intent | intended | approved | started | finished | observed | idle | answered:
+    of a turn that was not completed, and in which the model spoke last, to its end.
+    calls: those without a result, each with `may`: run | check_then_run | ask_user | never, and
+    `why`; those of the turn that have one may read_result. intent: the id of the entry, since call
+    ids may be counted anew; None where it is not here, or where the model said it and no journal
+    has it (state: said).
+    tools: those without a result, with `may` in other words: replay | rerun_after_check | ask_user
+    | never.
     as_of: the newest entry that it is about; None where there is none.
     budget: instead of that of the last budget event. breaks: where the file is damaged.
-    last_seq: the highest that was given, as far as is known.
+    last_seq: the highest that was given, as far as is known. missing_artifacts: their hashes, or
+    {sha256, why} each: missing | changed | what kept it from being read. replies: those that are
+    not released; their calls are judged like any other. Of an id that has nothing else there is
+    no turn, and the boundary is before_intent. workers: who lives and works on it, and who asks.
+    owner: the first of those who does not ask. now_ms: since 1970; without it no grant is too old.
+    policy: of who asks (`policy_now.py`). Raises BadArgument.
     """
-    account = history_of(events)
+    said = said_in(replies, events)
+    account = history_of(events, said)
     elsewhere = calls_elsewhere(events)
     written = has_written([*account.tools, *elsewhere], events)
     compared = compare(fingerprint_then(events), seen_now(events, workspace), written)
     doubtful = may_have_started(account, events, last_seq)
-    calls = [*open_tools(account, doubtful), *elsewhere]
-    tools = [_judged(call, compared, call.begun.id in doubtful) for call in calls]
-    for tool in tools[len(tools) - len(elsewhere) :]:
-        tool["intent"] = None
+    open_calls = [*open_tools(account, doubtful), *elsewhere]
+    workers = _of_open_turns(workers, account)
+    is_worked_on, word_of = _worked_on(workers, said), words_of(policy)
+    facts = [
+        _facts_of(call, compared, call.begun.id in doubtful, is_worked_on(call), now_ms)._replace(
+            policy_now=word_of(call)
+        )
+        for call in open_calls
+    ]
+    judged = [_judged(call, one) for call, one in zip(open_calls, facts, strict=True)]
+    for told in judged[len(judged) - len(elsewhere) :]:
+        told["intent"] = None
     spent = dict(budget) if budget is not None else last_budget(events)
-    reasons = _of_calls(calls, tools, account)
-    reasons += _of_what_is_there(events, compared, missing_artifacts, breaks)
+    reasons = _of_calls(open_calls, judged, account)
+    reasons += work_reasons(workers)
+    reasons += _of_workspace(events, compared)
+    reasons += _of_artifacts(missing_artifacts)
+    reasons += _of_file(events, breaks)
+    reasons += _of_replies(replies)
+    reasons += _of_compaction(events, open_calls)
     if spent is not None and is_exhausted(spent):
         reasons.append(_reason("budget_exhausted", "the budget is used up"))
-    turn, boundary = _stopped_at(account, tools)
+    turn, boundary = _stopped_at(account, judged)
+    stopped = account.turns.get(turn or "")
+    if stopped is not None and is_answered(stopped, open_calls, said):
+        boundary = "answered"
+    if not events and replies:
+        boundary = "before_intent"
+    settled = [] if turn is None else _settled_in(account, turn, open_calls)
     return {
-        "status": "blocked" if reasons else "ok",
+        "status": _status(reasons),
         "boundary": boundary,
         "turn": turn,
         "reasons": reasons,
-        "tools": tools,
+        "calls": [*judged, *(_judged(call, _facts_of(call, compared)) for call in settled)],
+        "tools": [_in_older_words(told, one) for told, one in zip(judged, facts, strict=True)],
         "workspace": compared._asdict(),
         "budget": spent,
+        "owner": next((one.told() for one in workers if one.is_other), None),
+        "replies": [one.told() for one in replies],
         "as_of": events[-1].id if events else None,
     }
 
 
+def _status(reasons: Sequence[Mapping[str, Any]]) -> str:
+    verdicts = {one["verdict"] for one in reasons}
+    return "blocked" if "blocked" in verdicts else "check" if verdicts else "ok"
+
+
 def _of_calls(
-    calls: Sequence[CallAccount], tools: Sequence[Mapping[str, Any]], account: History
+    calls: Sequence[CallAccount], judged: Sequence[Mapping[str, Any]], account: History
 ) -> list[dict[str, Any]]:
-    """Reasons that are calls: those that must not simply run. tools: what was judged of each."""
+    """Reasons that are calls: those that must not simply run. judged: what was said of each."""
     within_reach = {
         id(call)
         for call in calls
         if call.turn in account.turns and account.calls.newest(call.turn, call.call_id) is call
     }
-    return [
-        _reason(
-            _code(tool),
-            f"tool {tool['tool']} (call {tool['call_id']}): {_ASKS[tool['may']]}"
-            + (_SAID if tool["state"] == "said" else "" if id(call) in within_reach else _BY),
-            turn=tool["turn"],
-            call_id=tool["call_id"],
-        )
-        for tool, call in zip(tools, calls, strict=True)
-        if tool["may"] in _ASKS
-    ]
-
-
-def _of_what_is_there(
-    events: Sequence[Event],
-    compared: Compared,
-    missing_artifacts: Sequence[str],
-    breaks: Sequence[Mapping[str, Any]],
-) -> list[dict[str, Any]]:
-    """Reasons that are no calls: the workspace, artifacts and lines are not what they should be."""
     reasons = []
+    for told, call in zip(judged, calls, strict=True):
+        if told["may"] not in _ASKS or told["why"] == "at_work":
+            continue  # of one that somebody is at, its worker is the reason
+        verdict, asks = _ASKS[told["may"]]
+        asks = _BECAUSE.get(told["why"], asks)
+        how = _SAID if told["state"] == "said" else "" if id(call) in within_reach else _BY
+        reasons.append(
+            _reason(
+                _code(told),
+                f"tool {told['tool']} (call {told['call_id']}): {asks}{how}",
+                verdict,
+                turn=told["turn"],
+                call_id=told["call_id"],
+                why=told["why"],
+            )
+        )
+    return reasons
+
+
+def _of_workspace(events: Sequence[Event], compared: Compared) -> list[dict[str, Any]]:
     if compared.changed:
-        named = compared.named()
-        reasons.append(_reason("workspace_changed", f"since the work stopped changed: {named}"))
-    reasons += [
-        _reason("artifact_missing", _GONE.format(sha256), sha256=sha256)
-        for sha256 in missing_artifacts
-    ]
-    reasons += [
+        text = f"since the work stopped changed: {compared.named()}"
+        return [_reason("workspace_changed", text, paths=compared.changed)]
+    if compared.verdict == "unknown":
+        return [_reason("workspace_unknown", _NOT_SEEN, "check")]
+    looked = any(fingerprint_of(event) is not None for event in events)
+    if compared.now is None and looked:
+        return [_reason("workspace_not_compared", _NOT_COMPARED, "check")]
+    return []
+
+
+def _of_artifacts(missing: Sequence[str | Mapping[str, Any]]) -> list[dict[str, Any]]:
+    reasons = []
+    for one in missing:
+        sha256, why = (one, "missing") if isinstance(one, str) else (one["sha256"], one["why"])
+        code = f"artifact_{why}" if why in ("missing", "changed") else "artifact_unreadable"
+        verdict = "check" if code == "artifact_unreadable" else "blocked"
+        reasons.append(_reason(code, _ARTIFACTS[code].format(sha256, why), verdict, sha256=sha256))
+    return reasons
+
+
+def _of_file(events: Sequence[Event], breaks: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    reasons = [
         _reason("log_unreadable", _MAY_BE.format(one["first_seq"]))
         if one["why"] == "log"
         else _reason("session_damaged", f"the session's file is damaged: {_cost(one)}")
@@ -184,34 +277,143 @@ def _of_what_is_there(
     return reasons
 
 
-def may_do(tool: CallAccount, compared: Compared, may_have_started: bool) -> str:
-    """What may be done with a call that has no result; see the top.
+def _of_replies(replies: Sequence[UnreleasedReply]) -> list[dict[str, Any]]:
+    return [
+        _reason(
+            "reply_unreadable",
+            _UNREAD.format(one.stream_id, one.unread),
+            "check",
+            stream_id=one.stream_id,
+        )
+        for one in replies
+        if one.unread is not None
+    ]
 
-    may_have_started: what it says of itself is not all that was said of it.
+
+def _of_compaction(
+    events: Sequence[Event], open_calls: Sequence[CallAccount]
+) -> list[dict[str, Any]]:
+    """The newest on the path: it says what the model sees."""
+    on_path = path_events(events) if events else []
+    found = [one for one in on_path if one.type == "compaction"]
+    if not found or check_payload("compaction", found[-1].payload) is not None:
+        return []
+    compaction = found[-1]
+    first = compaction.payload.get("first_kept")
+    if "replacement" in compaction.payload:
+        kept_seq = compaction.seq
+    else:
+        kept = [one.seq for one in on_path if first in (one.id, *_message_ids(one))]
+        if not kept:
+            text = _CUT_OFF.format(compaction.id, first)
+            return [_reason("compaction_cut_off", text, entry=compaction.id)]
+        kept_seq = kept[0]
+    return [
+        _reason(
+            "call_compacted",
+            _COMPACTED.format(call.call_id, compaction.id),
+            "check",
+            turn=call.turn,
+            call_id=call.call_id,
+        )
+        for call in open_calls
+        if call.begun.seq < kept_seq
+    ]
+
+
+def _message_ids(event: Event) -> tuple[object, ...]:
+    return event.payload.get("message_id"), event.payload.get("_message_id")
+
+
+def _of_open_turns(workers: Sequence[Worker], account: History) -> list[Worker]:
+    """Those of turns with the time of the submission, unless that ended meanwhile."""
+    found = []
+    for one in workers:
+        turn = account.turns.get(one.turn or "") if one.stream_id is None else None
+        if turn is not None and turn.state.ended:
+            continue
+        found.append(one if turn is None else one._replace(since_ms=turn.submitted.at_ms))
+    return found
+
+
+def _worked_on(workers: Sequence[Worker], said: Sequence[Event]) -> Callable[[CallAccount], bool]:
+    """Whether a process that does not ask is at a call: it lives, and has its turn or its reply."""
+    others = [one for one in workers if one.is_other]
+    turns = {one.turn for one in others if one.stream_id is None}
+    streams = {one.stream_id for one in others} - {None}
+    messages = {id(one) for one in said if one.payload.get("_wal_stream") in streams}
+    return lambda call: call.turn in turns or id(call.said_in) in messages
+
+
+def _facts_of(
+    call: CallAccount,
+    compared: Compared,
+    may_have_started: bool = False,
+    is_worked_on: bool = False,
+    now_ms: int | None = None,
+) -> CallFacts:
+    """may_have_started: what it says of itself is not all that was said of it."""
+    effect, policy = call.risk
+    safety = call.idempotency if call.idempotency in ("safe", "conditional") else "unsafe"
+    return CallFacts(
+        _stage_of(call, may_have_started, now_ms),
+        effect,
+        policy,
+        idempotency=str(safety),
+        workspace=_WORKSPACES.get(compared.verdict, "unseen"),
+        worker="other" if is_worked_on else "nobody",
+    )
+
+
+def _stage_of(call: CallAccount, may_have_started: bool, now_ms: int | None) -> str:
+    if call.outcome == "unknown" or may_have_started:
+        if call.superseded_by is not None and not may_have_started:
+            return "superseded"
+        if call.risk[1] == UNKNOWN:
+            return "intent_lost"
+        again = not may_have_started and was_granted_again(call) and not is_stale(call, now_ms)
+        return "unknown_granted" if again else "unknown"
+    if call.outcome != "pending":
+        return "denied" if call.outcome == "denied" else "result"
+    if call.superseded_by is not None:
+        return "superseded"
+    if call.is_undecided and call.state.state != "asked":
+        return "undecided"
+    if call.state.state == "approved":
+        return "approved_stale" if is_stale(call, now_ms) else "approved"
+    return "asked" if call.state.state == "asked" else "intended"
+
+
+def _settled_in(
+    account: History, turn: str, open_calls: Sequence[CallAccount]
+) -> list[CallAccount]:
+    """The calls of a turn of which it is known what became of them."""
+    waiting = {id(call) for call in open_calls}
+    return [
+        call
+        for call in account.calls.calls
+        if call.turn == turn and id(call) not in waiting and not call.is_served
+        if call.superseded_by is not None or call.outcome not in OPEN
+    ]
+
+
+def _in_older_words(told: Mapping[str, Any], facts: CallFacts) -> dict[str, Any]:
+    """As clients of 0.1.0 read it, and no laxer than they were told: nothing was safe to repeat,
+    and what has no effect was looked at first, unless its policy was to replay it.
     """
-    state, (effect, policy) = tool.state, tool.risk
-    if tool.outcome != "unknown" and not may_have_started:
-        if state.state == "asked" or tool.is_undecided:
-            return "ask_user"
-        unasked = state.state == "intended" and policy == "require-user-confirmation"
-        return "ask_user" if unasked else "replay"
-    if policy in ("never-rerun", UNKNOWN):
-        return "never"
-    if policy == "require-user-confirmation":
-        return "ask_user"
-    if effect in ("none", "read"):
-        return "replay" if policy == "replay-from-event" else "rerun_after_check"
-    if UNDECLARED in (effect, policy):
-        return "ask_user"
-    if policy == "replay-from-event" and effect != "workspace-write":
-        return "ask_user"
-    unseen = effect == "workspace-write" and compared.verdict != "same"
-    return "ask_user" if unseen else "rerun_after_check"
+    older = {name: value for name, value in told.items() if name != "why"}
+    rule = rule_of(facts._replace(idempotency="unsafe"))
+    is_checked = facts.may_have_started and facts.resume_policy != "replay-from-event"
+    older["side_effect"] = facts.side_effect
+    older["may"] = _OLDER_WORDS["check_then_run" if rule.may == "run" and is_checked else rule.may]
+    return older
 
 
-def _code(tool: Mapping[str, Any]) -> str:
-    waits = tool["state"] == "asked" and tool["outcome"] != "unknown"
-    return "approval_pending" if waits else "tool_" + str(tool["outcome"])
+def _code(told: Mapping[str, Any]) -> str:
+    if told["why"] in _OWN_CODES:
+        return str(told["why"])
+    waits = told["state"] == "asked" and told["outcome"] != "unknown"
+    return "approval_pending" if waits else "tool_" + str(told["outcome"])
 
 
 def _cost(one: Mapping[str, Any]) -> str:
@@ -220,22 +422,31 @@ def _cost(one: Mapping[str, Any]) -> str:
     return f"events {one['first_seq']} to {one['last_seq']} cannot be read"
 
 
-def _judged(tool: CallAccount, compared: Compared, may_have_started: bool) -> dict[str, Any]:
+def _judged(tool: CallAccount, facts: CallFacts) -> dict[str, Any]:
+    rule = rule_of(facts)
     return {
         "turn": tool.turn,
         "call_id": tool.call_id,
         "intent": None if tool.intent is None else tool.intent.id,
         "tool": tool.state.tool,
         "state": tool.state.state,
-        "outcome": "unknown" if may_have_started else tool.outcome,
-        "side_effect": tool.risk[0],
+        "outcome": "unknown" if facts.may_have_started else tool.outcome,
+        "side_effect": _effect_of(tool),
         "resume_policy": tool.risk[1],
-        "may": may_do(tool, compared, may_have_started),
+        "may": rule.may,
+        "why": rule.why,
     }
 
 
-def _reason(code: str, message: str, **more: Any) -> dict[str, Any]:
-    return {"code": code, "message": message, **more}
+def _effect_of(call: CallAccount) -> str:
+    """To the rules `network` and `process` are external writes."""
+    effect = call.risk[0]
+    is_finer = effect == "external-write" and call.effect in FINER_EFFECTS
+    return str(call.effect) if is_finer else effect
+
+
+def _reason(code: str, message: str, verdict: str = "blocked", **more: Any) -> dict[str, Any]:
+    return {"code": code, "message": message, "verdict": verdict, **more}
 
 
 def has_written(tools: Sequence[CallAccount], events: Sequence[Event]) -> bool:

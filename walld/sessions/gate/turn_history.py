@@ -101,11 +101,16 @@ class History:
             self._tools_of.setdefault(key[0], []).append(call)
 
 
-def history_of(events: Sequence[Event]) -> History:
-    """What all events tell of turns and calls."""
+def history_of(events: Sequence[Event], said: Sequence[Event] = ()) -> History:
+    """What all events tell of turns and calls.
+
+    said: messages of replies that are not released: their calls count, and they are no entries.
+    """
     history = History()
     for event in events:
         history.take(event)
+    for event in said:
+        history.calls.take(event)
     history.calls.end()
     return history
 

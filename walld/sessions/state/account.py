@@ -35,6 +35,7 @@ from walld.sessions.state.artifacts import whole_text
 from walld.sessions.state.call_account import CallAccount, supersede
 from walld.sessions.state.events import (
     CAME_FROM,
+    FINER_EFFECTS,
     RESUME_POLICIES,
     SIDE_EFFECTS,
     UNKNOWN,
@@ -313,6 +314,8 @@ class Calls:
         if call.arguments is None:
             call.arguments = arguments
         call.key = call.key or one.get("key")
+        call.idempotency = call.idempotency or one.get("idempotency")
+        call.effect = call.effect or one.get("side_effect")
         _take_result(call, one)
         return call
 
@@ -410,6 +413,7 @@ class Calls:
         if arguments is not None:
             call.arguments = arguments
         call.key, call.supersedes = payload.get("key"), payload.get("supersedes")
+        call.idempotency, call.effect = payload.get("idempotency"), payload.get("effect")
 
     def _settled(self, event: Event) -> None:
         """What somebody said of a call behind its turn's end."""
@@ -548,6 +552,7 @@ def _is_cut(one: Mapping[str, Any]) -> bool:
 def _said_state(name: object, one: Mapping[str, Any]) -> ToolState:
     """risk: of the item, where its program says so."""
     effect, policy = one.get("side_effect"), one.get("resume_policy")
+    effect = "external-write" if effect in FINER_EFFECTS else effect
     return ToolState(
         "said",
         name if isinstance(name, str) else "",

@@ -47,7 +47,9 @@ class CallAccount:
         "answered_seq",
         "arguments",
         "call_id",
+        "effect",
         "given",
+        "idempotency",
         "intent",
         "is_ahead",
         "is_cut",
@@ -101,6 +103,9 @@ class CallAccount:
         self.again_seq = 0
         self.mixed = False
         self.key: object = None
+        self.idempotency: object = None
+        self.effect: object = None
+        """A finer word for its side effect, where its program has one."""
         self.supersedes: object = None
         self.superseded_by: CallAccount | None = None
 

@@ -31,6 +31,10 @@ __all__ = [
 ]
 
 SIDE_EFFECTS: Final = ("none", "read", "workspace-write", "external-write")
+FINER_EFFECTS: Final = ("network", "process")
+"""What an external write may be more exactly: it stands in `effect`, beside `side_effect`, so that
+older readers know the call for what it is to them.
+"""
 RESUME_POLICIES: Final = (
     "replay-from-event",
     "rerun-after-check",

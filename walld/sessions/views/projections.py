@@ -49,7 +49,10 @@ PROJECTIONS: Final[dict[str, _Projection]] = {
     "trace": _Projection(trace, {}),
     "audit": _Projection(audit, {}),
     "eval": _Projection(evaluation, {"turn": _TEXT}),
-    "pending": _Projection(pending, {"last_seq": (int,)}),
+    "pending": _Projection(
+        pending,
+        {"last_seq": (int,), "replies": (list,), "workers": (list,), "now_ms": (int,)},
+    ),
     "resume": _Projection(
         resume,
         {
@@ -58,6 +61,10 @@ PROJECTIONS: Final[dict[str, _Projection]] = {
             "budget": _TABLE,
             "breaks": (list,),
             "last_seq": (int,),
+            "replies": (list,),
+            "workers": (list,),
+            "now_ms": (int,),
+            "policy": _TABLE,
         },
     ),
     "edit_target": _Projection(edit_target, {"of": (str,)}),

@@ -201,7 +201,9 @@ class Conversation:
                     raise self.said
                 self.said = None
                 self.is_over = message.id == 0
-                if self.welcome is not None and is_unknown(message, self._tag):
+                # An argument that its view does not know is named with the view.
+                lacks = message.code == "bad_argument" and self._verb == f"Project {message.got}"
+                if self.welcome is not None and (lacks or is_unknown(message, self._tag)):
                     told = (message.code, message.got, message.limit)
                     raise Unsupported(self._verb, self.welcome.daemon, *told)
                 _raise(message)

@@ -10,7 +10,7 @@ for the application.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal
 
 from walld_client.argument_checks import (
@@ -23,7 +23,9 @@ from walld_client.argument_checks import (
     PathOrDict,
     Seq,
     as_declared,
+    wrong,
 )
+from walld_client.encoding.value_encoding import brief
 from walld_client.errors import Refused
 from walld_client.limits import EVENTS_PAGE
 from walld_client.query.requests import decode_page, decode_placed, decode_view
@@ -43,6 +45,8 @@ from walld_client.steps import Asked, Done, Steps
 from walld_client.wire import messages as wire
 
 __all__ = ["SessionSteps"]
+
+_POLICY_WORDS = ("allow", "ask", "deny")
 
 
 class SessionSteps(Appending):
@@ -180,16 +184,44 @@ class SessionSteps(Appending):
             yield from self.appended([one])
         return (yield from self.appended([last]))[0]
 
-    def resume_check(self, workspace: PathOrDict | None = None) -> Steps[dict[str, Any] | None]:
-        """May the work go on? What the gate says; None where the session was never written.
+    def resume_check(
+        self,
+        workspace: PathOrDict | None = None,
+        policy: Mapping[str, str] | Callable[[dict[str, Any]], str] | None = None,
+    ) -> Steps[dict[str, Any] | None]:
+        """May the work go on? What the gate says; None where nothing was ever kept of the id.
 
-        workspace: its root, or a fingerprint made elsewhere, to compare with what it was.
+        workspace: its root, or a fingerprint made elsewhere, to compare with what it was. policy:
+        what you allow now: {tool: "allow" | "ask" | "deny"}, "*" for any other tool, or a function
+        that gives such a word for a call as `calls` has it. Unsupported where the daemon knows of
+        no policy.
         """
         arguments: dict[str, Any] = {}
         if workspace is not None:
             arguments["workspace"] = yield from self._compared(workspace)
+        if policy is not None:
+            arguments["policy"] = yield from self._policy_now(policy)
         found: dict[str, Any] | None = yield from self.project("resume", **arguments)
         return found
+
+    def _policy_now(
+        self, policy: Mapping[str, str] | Callable[[dict[str, Any]], str]
+    ) -> Steps[dict[str, Any]]:
+        """As the daemon takes it. A function is asked of the calls that are open now; one that
+        comes until the gate is asked is to be asked about.
+        """
+        if not callable(policy):
+            if not isinstance(policy, Mapping):
+                raise wrong("policy", "a dict or a function or None", policy)
+            words = {name: _policy_word(word) for name, word in policy.items()}
+            return {"tools": words}
+        gate = (yield from self.project("resume", missing_artifacts=[], policy={})) or {}
+        calls = [
+            {"turn": one["turn"], "call_id": one["call_id"], "word": _policy_word(policy(one))}
+            for one in gate.get("calls", ())
+            if one["may"] != "read_result"
+        ]
+        return {"tools": {"*": "ask"}, "calls": calls}
 
     def _compared(self, workspace: PathOrDict) -> Steps[Mapping[str, Any]]:
         """What the workspace is now, without the files that are as the log has them."""
@@ -286,3 +318,9 @@ def _path(events: Sequence[dict[str, Any]], branch: str, session_id: str) -> lis
         path.append(events[place])
         place = parents[place]
     return path[::-1]
+
+
+def _policy_word(word: object) -> str:
+    if not isinstance(word, str) or word not in _POLICY_WORDS:
+        raise ValueError(f"policy must be one of {', '.join(_POLICY_WORDS)}, got {brief(word)}")
+    return word

@@ -14,7 +14,7 @@ import logging
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from walld_client.argument_checks import FileHashes, Ident, as_declared
+from walld_client.argument_checks import Dict, FileHashes, Ident, Time, as_declared
 from walld_client.errors import Refused, Unavailable
 from walld_client.ids import new_entry_id, new_stream_id
 from walld_client.query.requests import is_passing
@@ -23,9 +23,11 @@ from walld_client.session.fingerprint import file_hashes, file_pieces
 from walld_client.session.session_steps import SessionSteps
 from walld_client.steps import Done, Steps
 
-__all__ = ["APPROVALS", "RESUME_POLICIES", "SIDE_EFFECTS", "TurnSteps", "find_turn"]
+__all__ = ["APPROVALS", "IDEMPOTENCY", "RESUME_POLICIES", "SIDE_EFFECTS", "TurnSteps", "find_turn"]
 
-SIDE_EFFECTS = ("none", "read", "workspace-write", "external-write")
+SIDE_EFFECTS = ("none", "read", "workspace-write", "external-write", "network", "process")
+_EXTERNAL = ("external-write", "network", "process")
+IDEMPOTENCY = ("safe", "conditional", "unsafe")
 RESUME_POLICIES = (
     "replay-from-event",
     "rerun-after-check",
@@ -106,21 +108,34 @@ class TurnSteps:
         side_effect: str,
         resume_policy: str,
         call_id: Ident | None = None,
+        idempotency: str | None = None,
+        key: str | None = None,
     ) -> Steps[Entry]:
-        """A tool is about to be called. Without a call_id the entry's own id is it."""
+        """A tool is about to be called. Without a call_id the entry's own id is it.
+
+        idempotency: safe (to run it twice is to run it once), conditional (by `key`, which the
+        other side knows it by) or unsafe, as it is where nothing is said. A call of a retry with
+        the same key takes the place of this one.
+        """
         _check("side_effect", side_effect, SIDE_EFFECTS)
         _check("resume_policy", resume_policy, RESUME_POLICIES)
+        if idempotency is not None:
+            _check("idempotency", idempotency, IDEMPOTENCY)
         drawn = new_entry_id()
         call_id = drawn if call_id is None else call_id
         self._within.discard(call_id)
         fields = {
             "tool": tool,
             "arguments": arguments,
-            "side_effect": side_effect,
+            "side_effect": "external-write" if side_effect in _EXTERNAL else side_effect,
             "resume_policy": resume_policy,
         }
+        if side_effect in ("network", "process"):
+            fields["effect"] = side_effect  # daemons of 0.1.0 take the four words alone
+        given = {"idempotency": idempotency, "key": key}
+        fields |= {name: value for name, value in given.items() if value is not None}
         entry = yield from self._of_tool("tool_intent", call_id, fields, id=drawn)
-        if side_effect != "external-write":
+        if side_effect not in _EXTERNAL:
             self._within.add(call_id)
         return entry
 
@@ -129,10 +144,25 @@ class TurnSteps:
         fields = {"verdict": verdict} | ({} if reason is None else {"reason": reason})
         return (yield from self._of_tool("tool_decision", call_id, fields))
 
-    def approval(self, call_id: Ident, state: str) -> Steps[Entry]:
-        """A person was asked, or has said: "asked", "granted" or "denied"."""
+    def approval(
+        self,
+        call_id: Ident,
+        state: str,
+        *,
+        by: str | None = None,
+        scope: Dict | None = None,
+        expires_at: Time | None = None,
+    ) -> Steps[Entry]:
+        """A person was asked, or has said: "asked", "granted" or "denied".
+
+        by: who. scope: what was allowed, by fields of the intent (`tool`, `arguments`): a call of
+        which one is another was not. expires_at: seconds since 1970; behind it the user is asked
+        anew before the call runs.
+        """
         _check("state", state, APPROVALS)
-        return (yield from self._of_tool("tool_approval", call_id, {"state": state}))
+        fields = {"state": state, "by": by, "scope": scope, "expires_at": expires_at}
+        given = {name: value for name, value in fields.items() if value is not None}
+        return (yield from self._of_tool("tool_approval", call_id, given))
 
     def tool_started(self, call_id: Ident) -> Steps[Entry]:
         """The effect may happen from here on.

@@ -205,7 +205,7 @@ def test_its_tools(client: Coloured, ledger: FakeLedger, tmp_path: Path) -> None
     turn.decision(call_id, "allow", "policy 7")
     turn.decision(call_id, "allow")
     turn.approval(call_id, "asked")
-    turn.approval(call_id, "granted")
+    turn.approval(call_id, "granted", by="anna", scope={"tool": "mail"}, expires_at=2e9)
     started = turn.tool_started(call_id)
     assert ledger.asked[-1].level == "synced"
     finished = turn.tool_finished(call_id, {"ok": True}, files=[file, str(tmp_path / "none")])
@@ -221,6 +221,9 @@ def test_its_tools(client: Coloured, ledger: FakeLedger, tmp_path: Path) -> None
     assert {one["call_id"] for one in about} == {call_id, "c2"}
     assert about[0] == {"call_id": call_id, "tool": "mail", "arguments": {"to": "a"}, **mailing}
     assert about[1] == {"call_id": call_id, "verdict": "allow", "reason": "policy 7"}
+    assert about[3] == {"call_id": call_id, "state": "asked"}
+    told = {"by": "anna", "scope": {"tool": "mail"}, "expires_at": 2e9}
+    assert about[4] == {"call_id": call_id, "state": "granted", **told}
     assert about[6] == {
         "call_id": call_id,
         "result": {"ok": True},
@@ -230,6 +233,27 @@ def test_its_tools(client: Coloured, ledger: FakeLedger, tmp_path: Path) -> None
     by_id = {event["id"]: event for event in ledger.sessions["S"]}
     assert by_id[finished.id]["cause"] == started.id
     assert "cause" not in by_id[other.id]
+
+
+@pytest.mark.parametrize("effect", ["network", "process"])
+def test_an_effect_that_0_1_0_does_not_know_is_an_external_write_there(
+    client: Coloured, ledger: FakeLedger, effect: str
+) -> None:
+    turn = client.session("S").submit("hello")
+    named = {"side_effect": effect, "resume_policy": "rerun-after-check"}
+    more = {"idempotency": "conditional", "key": "order-7"}
+    turn.intent("put", {}, call_id="c", **named, **more)
+    (name, payload) = payloads(ledger)[-1]
+    assert (name, payload["side_effect"], payload["effect"]) == (
+        "tool_intent",
+        "external-write",
+        effect,
+    )
+    assert (payload["idempotency"], payload["key"]) == ("conditional", "order-7")
+    turn.tool_started("c")
+    assert ledger.asked[-1].level == "synced"
+    with pytest.raises(ValueError, match="idempotency must be"):
+        turn.intent("put", {}, **named, idempotency="perhaps")
 
 
 def test_what_may_be_an_external_write_is_synced_before_it_starts(
@@ -410,11 +434,34 @@ def test_the_gate_is_told_what_the_workspace_is(
     given = session.resume_check(workspace=tmp_path)["asked"]["workspace"]
     assert given["files"] == {"a": hashed, "b": None}
     assert session.resume_check(workspace={"head": "x"})["asked"] == {"workspace": {"head": "x"}}
+    assert session.resume_check(policy={"rm": "deny"})["asked"] == {
+        "policy": {"tools": {"rm": "deny"}}
+    }
     session.checkpoint_workspace(tmp_path, [Path("c")])
     assert payloads(ledger)[-1][1]["fingerprint"]["files"] == {"c": None}, "it has the others"
     (tmp_path / "b").write_bytes(b"x")
     session.checkpoint_workspace(tmp_path)
     assert payloads(ledger)[-1][1]["fingerprint"]["files"] == {"b": hashed}
+
+
+def test_a_policy_may_be_a_function(client: Coloured, ledger: FakeLedger) -> None:
+    session = client.session("S")
+    session.message("user", "hello")
+    calls = [
+        {"turn": "t", "call_id": "c", "tool": "rm", "may": "run"},
+        {"turn": "t", "call_id": "d", "tool": "ls", "may": "read_result"},
+    ]
+    ledger.views["resume"] = lambda arguments: {"calls": calls, "asked": arguments}
+    asked = session.resume_check(policy=lambda call: "deny" if call["tool"] == "rm" else "allow")
+    assert asked["asked"] == {
+        "policy": {
+            "tools": {"*": "ask"},
+            "calls": [{"turn": "t", "call_id": "c", "word": "deny"}],
+        }
+    }
+    for bad, named in ((5, TypeError), ({"rm": "no"}, ValueError), (lambda _: None, ValueError)):
+        with pytest.raises(named, match=r"^policy must be"):
+            session.resume_check(policy=bad)
 
 
 # --- the page of the client -----------------------------------------------------------------------

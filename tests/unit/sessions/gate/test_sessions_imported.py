@@ -198,3 +198,15 @@ def test_a_result_behind_a_loss_of_both_is_a_result() -> None:
     copy.add("tool_finished", {"call_id": "paid"}, turn="t", id=events[-1].id)
     assert resume(events)["tools"] == resume(copy.events)["tools"] == []
     assert untold(events, 4, copy.events) == {}
+
+
+def test_an_effect_of_two_words_is_told_in_the_one_that_an_entry_takes() -> None:
+    source = Log()
+    source.submit("t")
+    risk = {"side_effect": "external-write", "resume_policy": "never-rerun", "effect": "process"}
+    source.tool("t", "c", "started", **risk)
+    lacks = untold(source.events, source.state.last_seq, Log().events)
+    assert [one["side_effect"] for one in lacks["calls"]] == ["external-write"]
+    copy = Log()
+    copy.add("imported", lacks, leaf=False)
+    assert resume(copy.events)["status"] == "blocked"

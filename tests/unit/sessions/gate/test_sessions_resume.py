@@ -29,9 +29,11 @@ def working(*types: str, fingerprint: bool = True, **intent: Any) -> Log:
     return log
 
 
-def codes(gate: dict[str, Any]) -> list[str]:
-    assert (gate["status"] == "blocked") == bool(gate["reasons"])
-    return [reason["code"] for reason in gate["reasons"]]
+def codes(gate: dict[str, Any], verdict: str = "blocked") -> list[str]:
+    """Of its reasons with that verdict; they alone make the whole's."""
+    found = [reason["verdict"] for reason in gate["reasons"]]
+    assert gate["status"] == next((one for one in ("blocked", "check") if one in found), "ok")
+    return [reason["code"] for reason in gate["reasons"] if reason["verdict"] == verdict]
 
 
 @pytest.mark.parametrize(
@@ -118,7 +120,7 @@ def test_it_is_unknown_even_when_the_turn_was_interrupted_and_others_followed() 
     assert codes(gate) == ["tool_unknown"]
     assert (gate["turn"], gate["boundary"]) == ("t", "started")
     log.add("observation", {"call_id": "c", "text": "was sent"}, turn="t")
-    assert resume(log.events)["status"] == "ok"
+    assert resume(log.events, THEN)["status"] == "ok"
 
 
 @pytest.mark.parametrize(
@@ -383,7 +385,8 @@ def test_a_verdict_that_nobody_reads_may_be_a_no(
         log.add(f"tool_{kind}", {"call_id": "c"} | said, turn="t")
     gate = resume(log.events)
     (tool,) = gate["tools"]
-    assert (tool["may"], gate["status"]) == (may, "blocked" if may == "ask_user" else "ok")
+    assert tool["may"] == may
+    assert codes(gate) == ([] if may != "ask_user" else [gate["reasons"][0]["code"]])
     (one,) = [one for one in pending(log.events) if one["action"] != "answer_turn"]
     assert one["action"] == action
 
@@ -444,7 +447,8 @@ def test_a_call_that_a_retry_ran_again_waits_for_nothing() -> None:
     log.add("turn_submitted", {"content": "hello", "retry_of": "t1"}, turn="t2")
     log.tool("t2", "k9", "started", "finished", arguments={"a": 1})
     assert resume(log.events)["tools"] == []
-    assert all(one["action"] == "answer_turn" for one in pending(log.events))
+    waits = [(one["action"], one.get("call_id")) for one in pending(log.events)]
+    assert waits == [("answer_turn", None), ("observe_tool", "k9")]
 
 
 @pytest.mark.parametrize(
@@ -481,3 +485,48 @@ def test_what_a_program_declares_beside_a_call_of_its_reply_is_its_risk() -> Non
     (tool,) = resume(log.events)["tools"]
     assert {name: tool[name] for name in risk} == risk
     assert tool["may"] == "replay"
+
+
+def test_what_nobody_looked_at_is_to_be_checked() -> None:
+    """It was `ok`, where walld knew that something was not seen."""
+    log = working()
+    assert codes(resume(log.events), "check") == ["workspace_not_compared"]
+    assert "--workspace" in resume(log.events)["reasons"][0]["message"]
+    assert resume(log.events, THEN)["status"] == "ok"
+    assert codes(resume(log.events, THEN | {"dirty": None}), "check") == ["workspace_unknown"]
+    changed = resume(log.events, THEN | {"files": {"x.py": B}})
+    assert (codes(changed), changed["reasons"][0]["paths"]) == (
+        ["workspace_changed"],
+        ["file x.py"],
+    )
+    log.tool("t", "c", "started", side_effect="external-write", resume_policy=CHECK)
+    gate = resume(log.events, THEN)
+    assert (gate["status"], codes(gate, "check")) == ("check", ["tool_unknown"])
+    (reason,) = gate["reasons"]
+    assert (reason["call_id"], reason["why"]) == ("c", "look_first")
+
+
+def test_an_artifact_is_missing_or_changed_or_could_not_be_read() -> None:
+    found = [{"sha256": A, "why": why} for why in ("missing", "changed", "unreadable: EIO")]
+    gate = resume(working().events, THEN, found)
+    assert codes(gate) == ["artifact_missing", "artifact_changed"]
+    assert codes(gate, "check") == ["artifact_unreadable"]
+    assert [one["sha256"] for one in gate["reasons"]] == [A, A, A]
+    assert resume(working().events, THEN, found[2:])["status"] == "check"
+
+
+def test_a_compaction_that_hides_an_open_call_or_keeps_nothing() -> None:
+    log = working("started", side_effect="external-write", resume_policy=CHECK)
+    kept = log.add("message", {"role": "user", "content": "and then?"})
+    log.add("compaction", {"summary": "they deployed", "first_kept": kept})
+    gate = resume(log.events, THEN)
+    assert codes(gate, "check") == ["tool_unknown", "call_compacted"]
+    log.add("tool_finished", {"call_id": "c", "result": "deployed"}, turn="t")
+    assert resume(log.events, THEN)["status"] == "ok"
+    without = [event for event in log.events if event.id != kept]
+    gate = resume(without, THEN)
+    assert codes(gate) == ["compaction_cut_off"]
+    turn = Log()
+    turn.submit("t")
+    turn.add("compaction", {"summary": "nothing yet", "first_kept": "m-t"})
+    assert resume(turn.events)["status"] == "ok", "a message is named by its own id, too"

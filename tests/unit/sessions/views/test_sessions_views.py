@@ -9,6 +9,8 @@ import pytest
 from session_log import Log
 
 from walld.sessions.gate.pending import pending
+from walld.sessions.gate.resume import resume
+from walld.sessions.gate.workers import Worker
 from walld.sessions.state.errors import BadArgument
 from walld.sessions.state.events import Event
 from walld.sessions.views.audit import audit
@@ -229,6 +231,74 @@ def test_what_is_pending(log: Log) -> None:
     log.add("turn_completed", {}, turn="t2")
     log.add("observation", {"call_id": "c3", "text": "it was sent"}, turn="t1")
     assert pending(log.events) == []
+
+
+def test_what_is_pending_of_turns() -> None:
+    """Retried ones, and those that a message came behind, want no answer any more."""
+    log = Log()
+    log.submit("t1")
+    log.tool("t1", "c", "approval:granted", tool="a")
+    log.add("turn_interrupted", {"reason": "agent_lost"}, turn="t1")
+    assert actions(log) == [("answer_turn", "t1"), ("run_tool", "t1")], "and it was not answered"
+    log.add("turn_submitted", {"content": "hello", "retry_of": "t1"}, turn="t2")
+    assert actions(log) == [("answer_turn", "t2")]
+    log.add("turn_interrupted", {"reason": "agent_lost"}, turn="t2")
+    log.submit("t3")
+    assert actions(log) == [("answer_turn", "t3")]
+    log.add("message", {"role": "assistant", "content": "Here"}, turn="t3")
+    assert actions(log) == [], "it is answered; that it is not completed changes nothing"
+    assert resume(log.events)["boundary"] == "answered"
+    log.add("turn_interrupted", {"reason": "agent_lost"}, turn="t3")
+    assert (actions(log), resume(log.events)["boundary"]) == ([], "answered")
+
+
+def test_a_message_that_says_calls_and_one_that_was_cut_are_no_answer() -> None:
+    said = {"role": "assistant", "content": "I look.", "tool_calls": [{"id": "c", "name": "look"}]}
+    for more in (said, {"role": "assistant", "content": "He", "_partial": True}):
+        log = Log()
+        log.submit("t", calls="journal")
+        log.add("message", more, turn="t")
+        assert actions(log)[0] == ("answer_turn", "t")
+        assert resume(log.events)["boundary"] == "before_intent"
+    log = Log()
+    log.submit("t")
+    log.add("message", {"role": "assistant", "content": "I look."}, turn="t")
+    log.tool("t", "c", "started", "finished")
+    assert actions(log) == [("answer_turn", "t"), ("observe_tool", "t")], "the tool came since"
+
+
+def test_a_result_that_the_model_did_not_see() -> None:
+    log = Log()
+    log.submit("t")
+    kept = {"_artifact": {"sha256": "a" * 64, "size": 1, "media_type": "x", "preview": ""}}
+    log.tool("t", "c", "started")
+    log.add("tool_finished", {"call_id": "c", "result": kept}, turn="t")
+    observe = pending(log.events)[-1]
+    assert (observe["action"], observe["call_id"]) == ("observe_tool", "c")
+    assert observe["artifact"] == "a" * 64
+    for word in (
+        ("observation", {"call_id": "c", "text": "4 degrees"}),
+        ("message", {"role": "tool", "tool_call_id": "c", "content": "4 degrees"}),
+        ("message", {"role": "assistant", "content": "It is cold."}),
+        ("turn_completed", {}),
+    ):
+        seen = [*log.events, Event(seq=9, id="w", type=word[0], turn="t", payload=word[1])]
+        assert "observe_tool" not in [one["action"] for one in pending(seen)], word
+
+
+def test_what_another_process_is_at_has_no_action() -> None:
+    log = Log()
+    log.submit("t")
+    log.tool("t", "c", "started")
+    worker = Worker("t", None, 4711, 5, is_asker=False, is_seen=True)
+    (one,) = pending(log.events, workers=[worker])
+    assert (one["action"], one["call_id"], one["owner"]["pid"]) == (None, "c", 4711)
+    own = worker._replace(is_asker=True)
+    assert len(pending(log.events, workers=[own])) == 2
+
+
+def actions(log: Log) -> list[tuple[str, str]]:
+    return [(one["action"], one["turn"]) for one in pending(log.events)]
 
 
 def test_a_sample_for_an_evaluation(log: Log) -> None:

@@ -1,0 +1,94 @@
+"""The gate and what no entry says: replies that are not released, and who is at work."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from agents.process import Obedient
+from daemon_process import DaemonProcess, until
+
+
+def orphaned(reader: Any, stream_id: str) -> bool:
+    found = reader.recover(stream_id=stream_id)
+    return found is not None and not found.owner_alive
+
+
+@pytest.mark.parametrize("of_a_turn", [True, False])
+def test_an_agent_killed_in_its_tool(
+    daemon: DaemonProcess,
+    make_agent: Callable[..., Obedient],
+    of_a_turn: bool,
+) -> None:
+    """It books by its reply alone: that was `ok`, or nothing at all."""
+    reader = daemon.reader
+    agent = make_agent(daemon)
+    whose = "client.session('s').submit('go')" if of_a_turn else "client"
+    begun = "reply(stream_id='r')" if of_a_turn else "reply('s', stream_id='r')"
+    agent.do(f"""
+    own = {whose}
+    reply = own.{begun}
+    reply.token('I deploy.'); reply.tool('deploy', {{'to': 'prod'}}, call_id='c1')
+    reply.drain(30, 'synced')
+    """)
+    agent.kill()
+    until(lambda: orphaned(reader, "r"), "its process is gone")
+    session = reader.session("s")
+    gate = session.resume_check()
+    assert (gate["status"], gate["calls"][0]["why"]) == ("blocked", "undeclared")
+    assert [(one["stream_id"], one["status"]) for one in gate["replies"]] == [("r", "crashed")]
+    assert gate["boundary"] == ("started" if of_a_turn else "before_intent")
+    found = [one["action"] for one in session.project("pending")]
+    assert found == (["answer_turn"] if of_a_turn else []) + ["settle_tool"]
+    done = daemon.cli("resume-check", "s", "--socket", daemon.socket_path)
+    assert (done.returncode, b"deploy (call c1)" in done.stdout) == (1, True)
+    assert reader.resolve("r")
+    after = session.resume_check()
+    assert after is None if not of_a_turn else after["replies"] == []
+    done = daemon.cli("resume-check", "other", "--json", "--socket", daemon.socket_path)
+    assert (done.returncode, done.stdout) == (3, b"")
+
+
+def test_another_process_that_lives_blocks_and_who_asks_does_not(
+    daemon: DaemonProcess, make_agent: Callable[..., Obedient]
+) -> None:
+    """An agent inside `make deploy`, and a second process that asks: that was ok."""
+    agent = make_agent(daemon)
+    agent.do("""
+    session = client.session('s'); turn = session.submit('deploy it')
+    turn.intent('look', {}, side_effect='read', resume_policy='replay-from-event', call_id='c')
+    turn.tool_started('c')
+    own = client.reply('other', stream_id='r'); own.token('I am'); own.drain(30, 'synced')
+    """)
+    session, other = daemon.reader.session("s"), daemon.reader.session("other")
+    gate = session.resume_check()
+    (reason,) = gate["reasons"]
+    assert (gate["status"], reason["code"], reason["pid"]) == ("blocked", "at_work", agent.pid)
+    assert gate["owner"]["turn"] == reason["turn"] == session.state()["turns"][0]["turn_id"]
+    assert [(one["may"], one["why"]) for one in gate["calls"]] == [("never", "at_work")]
+    assert agent.do("session.resume_check()['status']") == "ok", "it is its own work"
+    gate = other.resume_check()
+    assert [(one["code"], one["stream_id"]) for one in gate["reasons"]] == [("at_work", "r")]
+    agent.do("own.cancel('closed')")
+    until(lambda: other.resume_check()["status"] == "ok", "nobody speaks on it any more")
+    daemon.kill()
+    daemon.start()
+    assert session.resume_check()["owner"]["pid"] == agent.pid, "behind a start, too"
+    agent.kill()
+    until(lambda: session.resume_check()["owner"] is None, "its process is gone")
+    assert session.resume_check()["status"] == "ok"
+
+
+def test_a_grant_is_judged_by_the_clock_and_the_policy_of_now(daemon: DaemonProcess) -> None:
+    session = daemon.reader.session("s")
+    turn = session.submit("go")
+    risk = {"side_effect": "external-write", "resume_policy": "never-rerun"}
+    for call_id, expires_at in (("old", 1), ("good", 2**40)):
+        turn.intent("mail", {}, call_id=call_id, **risk)
+        turn.approval(call_id, "granted", by="anna", expires_at=expires_at)
+    words = {one["call_id"]: one["why"] for one in session.resume_check()["calls"]}
+    assert words == {"old": "approval_stale", "good": "never_started"}
+    gate = session.resume_check(policy=lambda call: "deny" if call["call_id"] == "good" else "ask")
+    words = {one["call_id"]: one["why"] for one in gate["calls"]}
+    assert words == {"old": "approval_stale", "good": "policy_denies"}

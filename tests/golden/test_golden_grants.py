@@ -1,0 +1,47 @@
+"""Who allowed what, and until when, is read for ever, as it was written.
+
+If a test here fails, the code is wrong, never the file.
+"""
+
+from __future__ import annotations
+
+from hashlib import sha256
+
+import make_session_grants
+from ledger_world import verify
+
+from walld.disk.real import RealDisk
+from walld.ledger.store import LedgerStore
+from walld.sessions.gate.resume import resume
+from walld.sessions.state.entries import events_of
+
+FILES = make_session_grants.SESSION_GRANTS
+UID, SESSION = make_session_grants.UID, make_session_grants.SESSION
+EXPIRES_MS = 2_000_000_000_000
+
+
+def test_the_files_are_those_that_were_written_then() -> None:
+    """SHA-256 over names and bytes."""
+    whole = sha256()
+    for path in sorted(FILES.rglob("*")):
+        if path.is_file():
+            whole.update(f"{path.relative_to(FILES)}\0".encode() + path.read_bytes())
+    assert whole.hexdigest() == "cdad1e35e1e35dd688fb5a6b85b6c4ad218a795557978a91da1aa9e2f19dc749"
+
+
+def test_the_gate_reads_them_as_they_were_meant() -> None:
+    with RealDisk(str(FILES), read_only=True) as disk:
+        reading = LedgerStore(disk).read(UID, SESSION)
+    assert (reading.breaks, reading.torn_bytes) == ([], 0)
+    events = events_of(reading.lines)
+    assert [(one.type, one.payload) for one in events] == make_session_grants.EVENTS
+    (path,) = FILES.rglob("events.jsonl")
+    assert len(verify(path.read_bytes())) == 7
+    for now_ms, first in ((EXPIRES_MS - 1, "never_started"), (EXPIRES_MS, "approval_stale")):
+        calls = resume(events, now_ms=now_ms)["calls"]
+        assert [(one["call_id"], one["why"]) for one in calls] == [
+            ("c1", first),
+            ("c2", "approval_stale"),
+            ("c3", "safe"),
+        ]
+        assert calls[2]["side_effect"] == "network"

@@ -1,0 +1,59 @@
+"""Replies that are not released, as the gate takes them.
+
+Owns: what the gate has to know of such a reply, and its messages as words of the account. Refuses:
+reading replies (the daemon), what is made of calls (`state/account.py`).
+
+A reply of a turn stands where that was submitted: between a reply and the ledger there is no order,
+and none is needed. So what is lost behind the submission may have been the intent of its call.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+from walld.sessions.state.events import Event
+
+__all__ = ["UnreleasedReply", "said_in"]
+
+
+class UnreleasedReply(NamedTuple):
+    """status: live | complete | cancelled | errored | crashed. messages: as their entries would be.
+
+    unread: why some of it may not be known; None where all of it is.
+    """
+
+    stream_id: str
+    turn: str | None
+    status: str
+    owner_alive: bool
+    unread: str | None
+    messages: list[dict[str, Any]]
+
+    def told(self) -> dict[str, Any]:
+        """As the gate lists it."""
+        return {
+            "stream_id": self.stream_id,
+            "turn": self.turn,
+            "status": self.status,
+            "owner_alive": self.owner_alive,
+        }
+
+
+def said_in(replies: Sequence[UnreleasedReply], events: Sequence[Event]) -> list[Event]:
+    """Their messages, as if they were entries; ids are `stream:first seq`, as those would be."""
+    if not replies:
+        return []
+    submitted = {one.turn: one.seq for one in events if one.type == "turn_submitted"}
+    last_seq = events[-1].seq if events else 0
+    return [
+        Event(
+            seq=submitted.get(reply.turn, last_seq),
+            id=f"{reply.stream_id}:{message.get('_wal_seq')}",
+            type="message",
+            turn=reply.turn,
+            payload=message,
+        )
+        for reply in replies
+        for message in reply.messages
+    ]
