@@ -54,7 +54,9 @@ def test_a_bug_fits_in_one_place(mutant: Mutant) -> None:
     text = cage.patched(mutant)
     assert text != (cage.ROOT / mutant.path).read_text()
     compile(text, mutant.path, "exec")
-    assert re.search(rf"^\| {mutant.promise} \|", PROMISES, re.MULTILINE), "no such promise"
+    # What the simulation judges has no row of a table: its numbers stand in the page's prose.
+    row = rf"\b{mutant.promise}\b" if mutant.promise[:3] == "SIM" else rf"^\| {mutant.promise} \|"
+    assert re.search(row, PROMISES, re.MULTILINE), "no such promise"
 
 
 def test_there_are_many_and_no_two_are_one() -> None:

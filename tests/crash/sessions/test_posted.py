@@ -38,7 +38,7 @@ asyncio.run(main())
 """
 KERNEL_HAS_IT = """
 import time, walld_client.session.append_queue
-while any(one.unsent for one in list(walld_client.session.append_queue._carriers)):
+while any(one.unsent for one in list(walld_client.session.append_queue._connections)):
     time.sleep(0.001)
 """
 """What is posted waits in memory until a daemon that has much to do has let this process in."""

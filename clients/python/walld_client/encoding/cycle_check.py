@@ -33,7 +33,7 @@ class Trail:
         """With the value: its id is another's once it is gone."""
 
     def enters(self, value: object) -> bool:
-        """Is it to be taken apart? Then `leaves` follows. Raises Looped."""
+        """Is it to be taken apart? Then `leaves` follows. Raises CycleFound."""
         if id(value) not in self._met:
             self._met[id(value)] = value
             return True
