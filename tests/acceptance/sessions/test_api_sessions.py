@@ -171,7 +171,7 @@ def test_case_8_an_equal_earlier_turn_is_untouched(reader: Any, agent: Obedient)
     left = orphan(reader, "second")
     assert left.turn_id != first.turn_id
     before = session.messages()
-    assert [one.get("_wal_stream") for one in before] == [None, stream_id, None]
+    assert [one.get("_wal_stream") for one in before] == [None, stream_id, None, "second"]
     (step,) = [
         one
         for one in reader.repair_plan("s", present=["m1"])
@@ -180,7 +180,7 @@ def test_case_8_an_equal_earlier_turn_is_untouched(reader: Any, agent: Obedient)
     assert (step.message_id, step.message["content"]) == ("m2", "same")
     for added in (1, 0):
         assert adopt(session, left) == added
-    assert session.messages()[:3] == before
+    assert session.messages()[:3] == before[:3]
     assert contents(session) == ["same", "equal", "same", "equal"]
 
 
@@ -201,7 +201,7 @@ def test_case_9_reasoning_only_and_tool_only(reader: Any, agent: Obedient) -> No
         assert reader.has_partial(name) is True
         assert (left.text, left.status, left.turn_id is None) == ("", "crashed", False)
         session = reader.session(name)
-        assert contents(session) == ["q"]
+        assert contents(session) == ["q", ""]
         assert adopt(session, left) == 1
         for form in ("openai", "anthropic"):
             sent = str(session.messages(form))
@@ -332,11 +332,11 @@ def test_case_13_ended_and_unreleased_with_its_owner_alive_is_no_orphan(
         with pytest.raises(walld_client.Refused) as refused:
             reader.resolve("r")
         assert refused.value.got == "alive"
-        assert contents(session) == ["q"]
+        assert contents(session) == ["q", "a"]
         daemon.restart()
     agent.do("client.release('r')")
-    until(lambda: contents(session) == ["q", "a"], "its message, once its owner let go")
-    assert reader.recover("s") is None
+    until(lambda: reader.recover("s") is None, "its message in the session, once its owner let go")
+    assert contents(session) == ["q", "a"]
 
 
 def test_case_14_cancelled_from_another_thread(
@@ -361,7 +361,7 @@ def test_case_14_cancelled_from_another_thread(
     told = (found.text, found.status, found.lost_reason, found.segments[2].outcome)
     assert told == ("cancelled-text", "cancelled", "stop button", "unknown")
     session = reader.session("s")
-    assert contents(session) == ["q"]
+    assert contents(session) == ["q", "cancelled-text"]
     (turn,) = session.state()["turns"]
     assert (turn["state"], turn["reason"]) == ("interrupted", "stop button")
     agent.do("reply.release()")
@@ -387,7 +387,7 @@ def test_case_15_errors_after_and_before_any_word(reader: Any) -> None:
     reply.drain(10)
     left = reader.recover("s")
     assert (left.status, left.text, len(left.messages())) == ("errored", "so far", 1)
-    assert contents(session) == ["q", "again"]
+    assert contents(session) == ["q", "again", "so far"]
 
 
 def test_case_16_what_a_provider_is_sent_alternates(daemon: DaemonProcess, reader: Any) -> None:

@@ -201,9 +201,7 @@ class Conversation:
                     raise self.said
                 self.said = None
                 self.is_over = message.id == 0
-                # An argument that its view does not know is named with the view.
-                lacks = message.code == "bad_argument" and self._verb == f"Project {message.got}"
-                if self.welcome is not None and (lacks or is_unknown(message, self._tag)):
+                if self.welcome is not None and is_unknown(message, self._tag):
                     told = (message.code, message.got, message.limit)
                     raise Unsupported(self._verb, self.welcome.daemon, *told)
                 _raise(message)
@@ -298,7 +296,7 @@ def _cannot_know(error: Error) -> str:
     return f"walld cannot know now: {error.message} (code {error.code})"
 
 
-_ARGUMENTS_SINCE = {"messages": ("unknown",)}
+_ARGUMENTS_SINCE = {"messages": ("unknown",), "resume": ("policy",)}
 """View -> arguments that older daemons do not know. Any other is the application's mistake."""
 
 
