@@ -13,7 +13,7 @@ import sys
 from collections.abc import Callable, Iterator
 from typing import Any
 
-__all__ = ["collect", "differences"]
+__all__ = ["collect", "differences", "without_app"]
 
 _ACTIONS = ("approve", "decide_tool", "settle_tool")
 """Of `pending`, what 0.1.0 has where this build has it."""
@@ -128,6 +128,22 @@ def _reply(reply: Any) -> Any:
         return None
     told: dict[str, Any] = {"messages": reply.messages(), "openai": reply.messages("openai")}
     return _shown(reply) | told
+
+
+def without_app(told: Any) -> Any:
+    """What 0.1.0 tells, too, of plain data and of lines of JSON: whose application a reply is, it
+    does not know.
+    """
+    if isinstance(told, dict):
+        return {name: without_app(one) for name, one in told.items() if name != "app"}
+    if isinstance(told, list | tuple):
+        return [without_app(one) for one in told]
+    if isinstance(told, str) and told.startswith("{"):
+        try:
+            return [without_app(json.loads(line)) for line in told.splitlines()]
+        except ValueError:
+            return told
+    return told
 
 
 def _info(info: Any) -> Any:
