@@ -56,10 +56,12 @@ def differences(one: Any, other: Any, at: str = "") -> Iterator[str]:
 
 def _session(client: Any, session_id: str) -> dict[str, Any]:
     session = client.session(session_id)
+    replies = _asked(lambda: client.recover_all(session_id))
+    left = [] if isinstance(replies, str) else replies
     told: dict[str, Any] = {
         "events": _asked(session.events),
-        "messages": _asked(lambda: _said(session.messages(), plain=True)),
-        "openai": _asked(lambda: _said(session.messages(format="openai"))),
+        "messages": _asked(lambda: _without(left, _said(session.messages(), plain=True))),
+        "openai": _asked(lambda: _without(left, _said(session.messages(format="openai")))),
         "resume_check": _asked(lambda: _gate(session.resume_check())),
         "repair_plan": _asked(lambda: _shown(client.repair_plan(session_id, present=[]))),
     }
@@ -102,6 +104,16 @@ def _said(messages: list[dict[str, Any]] | None, *, plain: bool = False) -> Any:
         return [one | _calls_said(one) for one in told]
     told = [{name: one[name] for name in one if name != "tool_calls"} for one in told]
     return [one for one in told if one["content"] is not None]
+
+
+def _without(replies: list[Any], messages: list[dict[str, Any]] | None) -> Any:
+    """What 0.1.0 tells, too: it has nothing of a turn's replies that are not released."""
+    if messages is None:
+        return None
+    ids = {one.stream_id for one in replies}
+    sent = [message for one in replies for message in one.messages("openai")]
+    told = [one for one in messages if "_wal_stream" not in one or one["_wal_stream"] not in ids]
+    return [one for one in told if one not in sent]
 
 
 def _calls_said(message: dict[str, Any]) -> dict[str, Any]:
