@@ -92,3 +92,32 @@ def test_a_grant_is_judged_by_the_clock_and_the_policy_of_now(daemon: DaemonProc
     gate = session.resume_check(policy=lambda call: "deny" if call["call_id"] == "good" else "ask")
     words = {one["call_id"]: one["why"] for one in gate["calls"]}
     assert words == {"old": "approval_stale", "good": "policy_denies"}
+
+
+@pytest.mark.parametrize("of_a_turn", [True, False])
+@pytest.mark.parametrize(
+    ("ended", "status"), [("r.finish('tool_use'); r.step()", "blocked"), ("", "ok")]
+)
+def test_a_call_of_an_attempt_that_was_done_again(
+    daemon: DaemonProcess,
+    make_agent: Callable[..., Obedient],
+    of_a_turn: bool,
+    ended: str,
+    status: str,
+) -> None:
+    """It may have run where the step that said it had ended; else nobody had it whole."""
+    agent = make_agent(daemon)
+    whose = "client.session('s').submit('go')" if of_a_turn else "client"
+    begun = "reply(stream_id='r')" if of_a_turn else "reply('s', stream_id='r')"
+    agent.do(f"""
+    own = {whose}
+    r = own.{begun}
+    r.tool('deploy', {{'to': 'prod'}}, call_id='c1')
+    {ended or "pass"}
+    r.retry('overloaded'); r.token('Once more.'); r.drain(30, 'synced')
+    """)
+    agent.kill()
+    until(lambda: orphaned(daemon.reader, "r"), "its process is gone")
+    gate = daemon.reader.session("s").resume_check()
+    assert gate["status"] == status
+    assert [one["call_id"] for one in gate["calls"]] == (["c1"] if status == "blocked" else [])

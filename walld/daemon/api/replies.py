@@ -167,14 +167,17 @@ class ReplyRequests:
         self._engine.counters.recoveries[outcome] += 1
         return replies
 
-    async def of_turns(self, uid: int, session_id: str) -> list[tuple[wire.Recovered, set[int]]]:
-        """The unreleased replies of a session's turns, in order of their beginning, each with what
-        of its earlier attempts was said in steps that had ended (`fold`).
+    async def unreleased(
+        self, uid: int, session_id: str, *, of_turns: bool
+    ) -> list[tuple[wire.Recovered, set[int]]]:
+        """The unreleased replies of a session, in order of their beginning, each with what of its
+        earlier attempts was said in steps that had ended (`fold`). of_turns: those of turns alone.
 
         Raises Refusal where one of them cannot be read: who is told less takes it for all.
         """
         streams, names = self._candidates(uid, session_id, None)
-        streams = [one for one in streams if one.begin.turn_id is not None]
+        if of_turns:
+            streams = [one for one in streams if one.begin.turn_id is not None]
         if not streams and not names:
             return []
         ended: dict[str, set[int]] = {}
@@ -186,12 +189,13 @@ class ReplyRequests:
             text = f"a reply of the session cannot be read: {error.strerror}; ask again"
             raise Refusal("unreadable", text, session_id) from error
         found.sort(key=lambda pair: pair[0])
-        told = {one.stream_id: one for _, one in found if one.turn_id is not None}
+        doubt = self._doubt(uid)
+        told = {
+            one.stream_id: one if doubt is None else replace(one, doubt=doubt)
+            for _, one in found
+            if one.turn_id is not None or not of_turns
+        }
         return [(one, ended.get(one.stream_id, set())) for one in told.values()]
-
-    async def unreleased(self, uid: int, session_id: str) -> list[wire.Recovered]:
-        """All of a session's, in start order, for whoever judges its calls."""
-        return await self._replies(uid, wire.Recover(0, "all", session_id))
 
     async def _replies(self, uid: int, request: wire.Recover) -> list[wire.Recovered]:
         streams, names = self._candidates(uid, request.session_id, request.stream_id)

@@ -27,7 +27,7 @@ from walld.daemon.api.paged_answers import PagedLines
 from walld.daemon.api.session_list import session_facts
 from walld.daemon.api.sync_tokens import SyncTokens
 from walld.daemon.session_store.fork_contents import forked_session
-from walld.daemon.session_store.reply_messages import messages_of, unreleased
+from walld.daemon.session_store.reply_messages import earlier_calls, messages_of, unreleased
 from walld.errors import FormatError, Misplaced, ProtocolError, Refusal
 from walld.ledger.line import line_seq
 from walld.sessions.gate.unreleased import UnreleasedReply
@@ -379,12 +379,12 @@ class SessionRequests:
     ) -> tuple[bytes | None, Lines | None]:
         files, missing = self._files, list[dict[str, Any]]()
         # Before the session: what is moved there meanwhile is in both, and told once.
-        replies = list[tuple[wire.Recovered, set[int]]]()
-        if PROJECTIONS[request.name].with_unreleased:
-            replies = await self._replies.of_turns(uid, request.session_id)
-        if request.name in _OF_CALLS:
-            found_replies = await self._replies.unreleased(uid, request.session_id)
-            arguments["replies"] = await files.views.run(partial(_unreleased, found_replies))
+        replies, of_calls = list[tuple[wire.Recovered, set[int]]](), request.name in _OF_CALLS
+        if of_calls or PROJECTIONS[request.name].with_unreleased:
+            replies = await self._replies.unreleased(uid, request.session_id, of_turns=not of_calls)
+        if of_calls:
+            arguments["replies"] = await files.views.run(partial(_judged_replies, replies))
+            replies = []
         with self._sessions.forks.source(uid, request.session_id) as source:
             found = await self._found(uid, request.session_id)
             if found is None and not arguments.get("replies"):
@@ -443,8 +443,7 @@ def _told(answer: list[bytes] | bytes | None, found: Lines | None) -> _WithBreak
     return answer, _dumps(breaks)
 
 
-def _unreleased(found: list[wire.Recovered]) -> list[UnreleasedReply]:
-    replies = [from_recovered(one) for one in found]
+def _judged_replies(found: list[tuple[wire.Recovered, set[int]]]) -> list[UnreleasedReply]:
     return [
         UnreleasedReply(
             one.stream_id,
@@ -453,8 +452,9 @@ def _unreleased(found: list[wire.Recovered]) -> list[UnreleasedReply]:
             one.owner_alive,
             one.doubt or ("a gap stands in it" if one.gaps else None),
             messages_of(one),
+            [call for call, has_ended in earlier_calls(one, ended) if has_ended],
         )
-        for one in replies
+        for one, ended in ((from_recovered(one), ended) for one, ended in found)
     ]
 
 

@@ -156,12 +156,21 @@ def unreleased(recovered: wire.Recovered, ended_before_retry: set[int]) -> Unrel
     has_ended = reply.status == "complete" or (
         reply.finish_reason is not None and reply.partial_reason in _SAID_WHOLE
     )
-    earlier = tuple(
+    earlier = earlier_calls(reply, ended_before_retry)
+    return Unreleased(reply.stream_id, reply.turn_id, messages_of(reply), has_ended, earlier)
+
+
+def earlier_calls(
+    reply: PartialReply, ended_before_retry: set[int]
+) -> tuple[tuple[dict[str, Any], bool], ...]:
+    """The calls of its earlier attempts, as items of messages, and whether the step that said each
+    had ended: else nobody can have run it.
+    """
+    return tuple(
         (_earlier_call(one), one.first_seq in ended_before_retry)
         for one in reply.segments
         if one.kind == "tool" and one.attempt < reply.attempts - 1
     )
-    return Unreleased(reply.stream_id, reply.turn_id, messages_of(reply), has_ended, earlier)
 
 
 def _earlier_call(segment: Segment) -> dict[str, Any]:

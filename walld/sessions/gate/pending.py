@@ -11,7 +11,7 @@ from typing import Any, Final
 from walld.sessions.gate.approvals import is_stale
 from walld.sessions.gate.possibly_run import calls_elsewhere, may_have_started
 from walld.sessions.gate.turn_history import History, TurnHistory, history_of
-from walld.sessions.gate.unreleased import UnreleasedReply, said_in
+from walld.sessions.gate.unreleased import UnreleasedReply, said_before, said_in
 from walld.sessions.gate.workers import Worker
 from walld.sessions.state.account import calls_in
 from walld.sessions.state.call_account import CallAccount
@@ -97,7 +97,7 @@ def pending(
     and works on the session. now_ms: since 1970; without it no grant is too old.
     """
     said = said_in(replies, events)
-    account = history_of(events, said)
+    account = history_of(events, [*said, *said_before(replies, events)])
     doubtful = may_have_started(account, events, last_seq)
     waiting = [*open_tools(account, doubtful), *calls_elsewhere(events)]
     retried = {turn.state.retry_of for turn in account.turns.values()}

@@ -37,7 +37,7 @@ from walld.sessions.gate.pending import is_answered, open_tools
 from walld.sessions.gate.policy_now import words_of
 from walld.sessions.gate.possibly_run import calls_elsewhere, may_have_started, unfinished_imports
 from walld.sessions.gate.turn_history import History, history_of
-from walld.sessions.gate.unreleased import UnreleasedReply, said_in
+from walld.sessions.gate.unreleased import UnreleasedReply, said_before, said_in
 from walld.sessions.gate.workers import Worker, work_reasons
 from walld.sessions.gate.workspace import (
     Compared,
@@ -158,7 +158,7 @@ def resume(
     policy: of who asks (`policy_now.py`). Raises BadArgument.
     """
     said = said_in(replies, events)
-    account = history_of(events, said)
+    account = history_of(events, [*said, *said_before(replies, events)])
     elsewhere = calls_elsewhere(events)
     written = has_written([*account.tools, *elsewhere], events)
     compared = compare(fingerprint_then(events), seen_now(events, workspace), written)

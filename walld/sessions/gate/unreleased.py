@@ -14,11 +14,12 @@ from typing import Any, NamedTuple
 
 from walld.sessions.state.events import Event
 
-__all__ = ["UnreleasedReply", "said_in"]
+__all__ = ["UnreleasedReply", "said_before", "said_in"]
 
 
 class UnreleasedReply(NamedTuple):
     """status: live | complete | cancelled | errored | crashed. messages: as their entries would be.
+    earlier: calls of attempts before the last, of steps that had ended, as items of messages.
 
     unread: why some of it may not be known; None where all of it is.
     """
@@ -29,6 +30,7 @@ class UnreleasedReply(NamedTuple):
     owner_alive: bool
     unread: str | None
     messages: list[dict[str, Any]]
+    earlier: list[dict[str, Any]] = []  # noqa: RUF012 - nobody adds to it
 
     def told(self) -> dict[str, Any]:
         """As the gate lists it."""
@@ -42,7 +44,33 @@ class UnreleasedReply(NamedTuple):
 
 def said_in(replies: Sequence[UnreleasedReply], events: Sequence[Event]) -> list[Event]:
     """Their messages, as if they were entries; ids are `stream:first seq`, as those would be."""
-    if not replies:
+    return _as_entries(events, [(one, message) for one in replies for message in one.messages])
+
+
+def said_before(replies: Sequence[UnreleasedReply], events: Sequence[Event]) -> list[Event]:
+    """The same of their earlier calls, for behind those: where several fit an intent it is of the
+    last attempt.
+    """
+    told = [(one, call) for one in replies for call in one.earlier]
+    named = [
+        (
+            one,
+            {
+                "role": "assistant",
+                "content": "",
+                "tool_calls": [call],
+                "_wal_stream": one.stream_id,
+            },
+        )
+        for one, call in told
+    ]
+    return _as_entries(events, named)
+
+
+def _as_entries(
+    events: Sequence[Event], told: Sequence[tuple[UnreleasedReply, dict[str, Any]]]
+) -> list[Event]:
+    if not told:
         return []
     submitted = {one.turn: one.seq for one in events if one.type == "turn_submitted"}
     last_seq = events[-1].seq if events else 0
@@ -54,6 +82,5 @@ def said_in(replies: Sequence[UnreleasedReply], events: Sequence[Event]) -> list
             turn=reply.turn,
             payload=message,
         )
-        for reply in replies
-        for message in reply.messages
+        for reply, message in told
     ]

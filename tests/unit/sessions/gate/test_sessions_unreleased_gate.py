@@ -112,3 +112,17 @@ def test_a_live_reply_of_another_process_is_work() -> None:
     log.submit("t")
     both = [at("t"), at("t", "r")]
     assert len(resume(log.events, workers=both)["reasons"]) == 1, "a turn and its reply are one"
+
+
+def test_a_call_of_an_earlier_attempt_is_another_than_that_of_the_last() -> None:
+    """Of two that fit one intent it is of the last attempt: the first has none."""
+    log = Log()
+    log.submit("t", calls="journal")
+    log.tool("t", "c", "started", tool="deploy", arguments={}, side_effect="external-write")
+    log.add("tool_finished", {"call_id": "c", "result": "it is up"}, turn="t")
+    again = {"id": "c", "name": "deploy", "arguments": {}, "outcome": "unknown", "seq": 1}
+    told = resume(log.events, replies=[reply("t", {"id": "c", "seq": 9}, earlier=[again])])
+    assert told["status"] == "ok", "the program promised an intent before each run"
+    alone = [reply(None, {"id": "c", "seq": 9, "outcome": "done"}, earlier=[again])]
+    gate = resume([], replies=alone)
+    assert (gate["status"], len(pending([], replies=alone))) == ("blocked", 1)
