@@ -1,6 +1,7 @@
 """Wrote the files in session_grants/, once. It refuses to write over them: they stay for ever.
 
-Two calls that were allowed, by whom, for what and until when; one more that started and is safe.
+Two calls that were allowed, by whom, for what and until when; one more that started and is safe,
+and one that started and of which a person said that it ran.
 """
 
 from __future__ import annotations
@@ -32,6 +33,12 @@ EVENTS: list[tuple[str, dict[str, Any]]] = [
         | {"idempotency": "safe", "key": "order-7", "effect": "network"},
     ),
     ("tool_started", {"call_id": "c3"}),
+    ("tool_intent", {"call_id": "c4", **MAIL}),
+    ("tool_started", {"call_id": "c4"}),
+    (
+        "tool_settled",
+        {"of": {"turn": "t1", "call_id": "c4"}, "word": "ran", "result": "sent", "by": "anna"},
+    ),
 ]
 
 
@@ -40,8 +47,17 @@ def lines() -> list[bytes]:
     for seq, (kind, payload) in enumerate(EVENTS, 1):
         said = json.dumps(payload, separators=(",", ":")).encode()
         parent = f"e{seq - 1}" if seq > 1 else None
+        is_settled = kind == "tool_settled"
         line = make_line(
-            seq, f"e{seq}", AT_MS + seq, kind, said, previous, parent=parent, turn="t1"
+            seq,
+            f"e{seq}",
+            AT_MS + seq,
+            kind,
+            said,
+            previous,
+            parent=parent,
+            turn=None if is_settled else "t1",
+            leaf=not is_settled,
         )
         made.append(line)
         previous = chain_of(line)

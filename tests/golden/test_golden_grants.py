@@ -26,7 +26,7 @@ def test_the_files_are_those_that_were_written_then() -> None:
     for path in sorted(FILES.rglob("*")):
         if path.is_file():
             whole.update(f"{path.relative_to(FILES)}\0".encode() + path.read_bytes())
-    assert whole.hexdigest() == "cdad1e35e1e35dd688fb5a6b85b6c4ad218a795557978a91da1aa9e2f19dc749"
+    assert whole.hexdigest() == "ff23afc6e00b0f27d88479207ecea0b98cb55828720852f4afa77f2868266a46"
 
 
 def test_the_gate_reads_them_as_they_were_meant() -> None:
@@ -36,12 +36,14 @@ def test_the_gate_reads_them_as_they_were_meant() -> None:
     events = events_of(reading.lines)
     assert [(one.type, one.payload) for one in events] == make_session_grants.EVENTS
     (path,) = FILES.rglob("events.jsonl")
-    assert len(verify(path.read_bytes())) == 7
+    assert len(verify(path.read_bytes())) == 10
     for now_ms, first in ((EXPIRES_MS - 1, "never_started"), (EXPIRES_MS, "approval_stale")):
         calls = resume(events, now_ms=now_ms)["calls"]
         assert [(one["call_id"], one["why"]) for one in calls] == [
             ("c1", first),
             ("c2", "approval_stale"),
             ("c3", "safe"),
+            ("c4", "settled"),
         ]
         assert calls[2]["side_effect"] == "network"
+        assert (calls[3]["settled"], calls[3]["outcome"]) == ("ran", "done")

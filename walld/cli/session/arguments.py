@@ -6,10 +6,10 @@ Owns: these commands, their options and help. Refuses: the rest of the command l
 
 from __future__ import annotations
 
+import argparse
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    import argparse
     from collections.abc import Callable
 
 __all__ = ["EXPORT_FORMATS", "IMPORT_FORMATS", "add_session_commands"]
@@ -75,6 +75,32 @@ def add_session_commands(
     compact = of_one("compact", "Say what the beginning of it comes down to.", appends=True)
     compact.add_argument("--summary", metavar="TEXT", required=True)
     compact.add_argument("--first-kept", metavar="ID", type=ident, required=True)
+    settle = of_one("settle", "Say what became of a call, or whether it may run.", appends=True)
+    settle.add_argument(
+        "call", metavar="CALL", type=ident, help="call id, as resume-check names it"
+    )
+    words = settle.add_mutually_exclusive_group(required=True)
+    words.add_argument("--ran", dest="word", action="store_const", const="ran", help="it ran")
+    words.add_argument(
+        "--did-not-run", dest="word", action="store_const", const="did_not_run", help="it did not"
+    )
+    words.add_argument(
+        "--grant", dest="word", action="store_const", const="granted", help="it may run, again too"
+    )
+    words.add_argument(
+        "--deny", dest="word", action="store_const", const="denied", help="it may not run"
+    )
+    settle.add_argument("--result", metavar="FILE", help="what it gave (- is stdin), with --ran")
+    settle.add_argument(
+        "--for", dest="for_seconds", metavar="TIME", type=_duration, help="of --grant: 90s, 15m, 1h"
+    )
+    settle.add_argument("--note", metavar="TEXT", help="why; the model sees it of a denied call")
+    settle.add_argument("--by", metavar="NAME", help="who says it")
+    settle.add_argument("--turn", metavar="ID", type=ident, help="of the call, where several fit")
+    settle.add_argument(
+        "--stream", metavar="ID", type=ident, help="its reply, where it has no turn"
+    )
+    settle.add_argument("--force", action="store_true", help="though a living process is at work")
     of_one("delete", "Remove it with everything there is of it, replies too.")
     repair = verb("repair", "Take damaged bytes out of its file; no daemon may run on DIR.")
     repair.add_argument("session", type=ident, help="session id")
@@ -100,3 +126,11 @@ def _add_present(command: argparse.ArgumentParser) -> None:
     command.add_argument(
         "--present", metavar="FILE", help="turn or message ids that are saved, one a line"
     )
+
+
+def _duration(text: str) -> float:
+    """Seconds of `90s`, `15m`, `1h`, `2d`."""
+    unit = {"s": 1, "m": 60, "h": 3600, "d": 86400}.get(text[-1:])
+    if unit is None or not text[:-1].isdecimal() or int(text[:-1]) == 0:
+        raise argparse.ArgumentTypeError(f"{text!r} is no time: 90s, 15m, 1h, 2d")
+    return float(text[:-1]) * unit

@@ -1,4 +1,4 @@
-"""walld session: look at sessions, fork, import, export, delete them.
+"""walld session: look at sessions, fork, import, export, delete them, settle their calls.
 
 Owns: the verbs. Refuses: the grammar (`arguments.py`), drawing (`show.py`,
 `view.py`), importing (`import_file.py`), repairing (`session_repair.py`, which needs the
@@ -16,18 +16,21 @@ import os
 import secrets
 import shutil
 import sys
+import time
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any
 
 import msgspec
 from walld_client.errors import Refused
 from walld_client.recovered.provider import in_format
 from walld_client.session import artifacts
+from walld_client.session.session_steps import SessionSteps
 from walld_client.wire import messages as wire
 
 from walld.cli.client import Daemon
-from walld.cli.exit_codes import DONE, NOTHING, complain
+from walld.cli.exit_codes import CANNOT, DONE, NOTHING, complain
 from walld.cli.inspect import session_repair
 from walld.cli.session import import_file
 from walld.cli.session.show import render_show
@@ -283,6 +286,38 @@ def _compact(asking: SessionClient, options: argparse.Namespace) -> int:
     return DONE
 
 
+def _settle(asking: SessionClient, options: argparse.Namespace) -> int:
+    if options.result is not None and options.word != "ran":
+        complain(f"--result is of --ran, got it with {options.word!r}")
+        return CANNOT
+    if options.for_seconds is not None and options.word != "granted":
+        complain(f"--for is of --grant, got it with {options.word!r}")
+        return CANNOT
+    result = None
+    if options.result == "-":
+        result = sys.stdin.read()
+    elif options.result is not None:
+        result = Path(options.result).read_text()
+    until = None if options.for_seconds is None else time.time() + options.for_seconds
+    session = SessionSteps(options.session, None, lambda _: [], None)
+    entry = asking.run(
+        session.settle(
+            options.call,
+            options.word,
+            result=result,
+            note=options.note,
+            by=options.by,
+            expires_at=until,
+            turn=options.turn,
+            stream_id=options.stream,
+            force=options.force,
+        )
+    )
+    told = {"seq": entry.seq, "id": entry.id, "word": options.word}
+    print(as_json(told) if options.json else f"settled: {options.word}, seq {entry.seq}")
+    return DONE
+
+
 def _delete(asking: SessionClient, options: argparse.Namespace) -> int:
     answer = asking.ask(lambda number: wire.Delete(number, options.session))
     was_there: bool = msgspec.msgpack.decode(answer)
@@ -306,5 +341,6 @@ _VERBS: dict[str, Callable[[SessionClient, argparse.Namespace], int]] = {
     "export": _export,
     "import": import_file.run,
     "compact": _compact,
+    "settle": _settle,
     "delete": _delete,
 }

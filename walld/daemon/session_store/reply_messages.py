@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from walld.sessions.state.session_state import SessionState
     from walld.sessions.state.turns import TurnState
 
-__all__ = ["ReplyMessages", "messages_of", "placed", "unreleased"]
+__all__ = ["ReplyMessages", "earlier_calls", "messages_of", "placed", "unreleased"]
 
 _AT_ONCE_CHARS = 32 * 1024
 """An answer that is longer is encoded in the thread."""

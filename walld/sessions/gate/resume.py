@@ -77,7 +77,7 @@ _ASKS: Final = {
     "ask_user": ("blocked", "the user must say whether it may run"),
     "never": ("blocked", "it may have run and must not run again: record what became of it"),
 }
-"""Word -> the verdict it leads to, and what is to be done."""
+"""Word -> the verdict it leads to, and what is to be done: `walld session settle` says it."""
 _BECAUSE: Final = {
     "policy_denies": "the policy that was given denies it",
     "approval_stale": "what allowed it has expired, or was for something else: ask the user anew",
@@ -401,7 +401,8 @@ def _in_older_words(told: Mapping[str, Any], facts: CallFacts) -> dict[str, Any]
     """As clients of 0.1.0 read it, and no laxer than they were told: nothing was safe to repeat,
     and what has no effect was looked at first, unless its policy was to replay it.
     """
-    older = {name: value for name, value in told.items() if name != "why"}
+    newer = ("why", "stream", "settled")
+    older = {name: value for name, value in told.items() if name not in newer}
     rule = rule_of(facts._replace(idempotency="unsafe"))
     is_checked = facts.may_have_started and facts.resume_policy != "replay-from-event"
     older["side_effect"] = facts.side_effect
@@ -435,6 +436,8 @@ def _judged(tool: CallAccount, facts: CallFacts) -> dict[str, Any]:
         "resume_policy": tool.risk[1],
         "may": rule.may,
         "why": rule.why,
+        "stream": tool.said_in.payload.get("_wal_stream") if tool.turn is None else None,
+        "settled": None if tool.settled is None else tool.settled.payload["word"],
     }
 
 

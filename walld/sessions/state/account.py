@@ -112,6 +112,8 @@ class Calls:
         """Stream -> turn of its reply."""
         self._early: list[tuple[str | None, str, Mapping[str, Any], int]] = []
         """Results of calls that nobody said yet: of a reply that is released later."""
+        self._unsettled: list[Event] = []
+        """What somebody said of calls that nobody said yet, in order."""
         self.calls: list[CallAccount] = []
         self.turns: dict[str, str | None] = {}
         self.ended: set[str] = set()
@@ -176,6 +178,9 @@ class Calls:
         """There are no more: which calls later ones of the same message took the place of."""
         for turn, begun, reply in self._said_ahead:
             self._end_ahead(turn, begun, reply)
+        unsettled, self._unsettled = self._unsettled, []
+        for event in unsettled:
+            self._settled(event)
         for of_turn, call_id, held, seq in reversed(self._early):
             if (of_turn, call_id) in self._of_name:
                 found = self._answerable_call(of_turn, call_id)
@@ -418,12 +423,16 @@ class Calls:
     def _settled(self, event: Event) -> None:
         """What somebody said of a call behind its turn's end."""
         payload = event.payload
-        named, word = payload.get("of"), payload.get("word")
-        if not isinstance(named, dict) or not isinstance(named.get("call_id"), str):
+        if check_payload(event.type, payload) is not None:
             return
+        named, word = payload["of"], payload["word"]
         known = self._of_name.get((named.get("turn"), named["call_id"]))
-        call = None if known is None else known.intended or known.newest
-        if call is None or word not in ("ran", "did_not_run", "granted", "denied"):
+        if "stream" in named:
+            call = self._said_by(named["stream"], named["call_id"])
+        else:
+            call = None if known is None else known.intended or known.newest
+        if call is None:
+            self._unsettled.append(event)  # of a reply that is not released: its words come last
             return
         call.settled = event
         if word == "granted":
@@ -432,6 +441,11 @@ class Calls:
             call.seqs["denied"] = event.seq
         elif payload.get("result") is not None:
             call.given["settled"] = payload["result"]
+
+    def _said_by(self, stream: str, call_id: str) -> CallAccount | None:
+        """The newest of a reply without a turn."""
+        said = (one for one in reversed(self.calls) if (one.turn, one.call_id) == (None, call_id))
+        return next((one for one in said if one.begun.payload.get("_wal_stream") == stream), None)
 
     def _known(self, turn: str | None, call_id: str) -> _OfName:
         known = self._of_name.get((turn, call_id))

@@ -44,6 +44,8 @@ RESUME_POLICIES: Final = (
 UNKNOWN: Final = "unknown"
 """Tool, side effect and policy of a call whose start stands there and whose intent is lost."""
 APPROVALS: Final = ("asked", "granted", "denied")
+SETTLED: Final = ("ran", "did_not_run", "granted", "denied")
+"""What a person may say of a call, also where its turn has ended."""
 CAME_FROM: Final = frozenset(("forked", "imported"))
 """Types that tell what a session lacks of the one it came from."""
 SHOWN_CHARS: Final = 80
@@ -244,6 +246,13 @@ def _one_of(name: str, words: tuple[str, ...]) -> _Field:
     return _Field(name, lambda value: value in words, " | ".join(words))
 
 
+def _names_a_call(value: object) -> bool:
+    """Of a turn, or of a reply without one."""
+    if not isinstance(value, dict) or not _is_name(value.get("call_id")):
+        return False
+    return _is_name(value.get("turn")) != _is_name(value.get("stream"))
+
+
 _CALL: Final = _name("call_id")
 _FLAG: Final = _of_kind(bool)
 _MORE_OF_IT: Final = _Field("append", _FLAG, "true or false", False)
@@ -318,6 +327,10 @@ KNOWN: Final[dict[str, tuple[_Field, ...]]] = {
     ),
     "tool_decision": (_CALL, _name("verdict")),
     "tool_approval": (_CALL, _one_of("state", APPROVALS)),
+    "tool_settled": (
+        _Field("of", _names_a_call, "call_id, and turn or stream"),
+        _one_of("word", SETTLED),
+    ),
     "tool_started": (_CALL,),
     "tool_finished": (
         _CALL,

@@ -26,7 +26,7 @@ from walld_client.argument_checks import (
     wrong,
 )
 from walld_client.encoding.value_encoding import brief
-from walld_client.errors import Refused
+from walld_client.errors import Refused, Unsupported
 from walld_client.limits import EVENTS_PAGE
 from walld_client.query.requests import decode_page, decode_placed, decode_view
 from walld_client.recovered.provider import FORMATS, in_format
@@ -46,6 +46,7 @@ from walld_client.wire import messages as wire
 
 __all__ = ["SessionSteps"]
 
+_SETTLED = ("ran", "did_not_run", "granted", "denied")
 _POLICY_WORDS = ("allow", "ask", "deny")
 
 
@@ -204,6 +205,63 @@ class SessionSteps(Appending):
         found: dict[str, Any] | None = yield from self.project("resume", **arguments)
         return found
 
+    def settle(
+        self,
+        call_id: Ident,
+        word: Literal["ran", "did_not_run", "granted", "denied"],
+        *,
+        result: Any = None,
+        note: str | None = None,
+        by: str | None = None,
+        scope: dict[str, Any] | None = None,
+        expires_at: float | None = None,
+        turn: Ident | None = None,
+        stream_id: Ident | None = None,
+        force: bool = False,
+    ) -> Steps[Entry]:
+        """Say what became of a call of which nobody knows, or whether it may run; synced.
+
+        ran, did_not_run: it did; the model is told so, with `result` where you have it. granted: it
+        may run, though it may have run before; until `expires_at`, seconds since 1970, and for a
+        call with these fields of its intent (`scope`). denied: it may not. by: who says it. turn,
+        stream_id: of the call, where several have that id. The newest word counts; the same word
+        again is the first entry.
+
+        Refused: `unknown_call`, none that is open has that id; `ambiguous_call`, several have it;
+        `call_at_work`, its process lives, unless `force` says otherwise.
+        """
+        if word not in _SETTLED:
+            raise ValueError(f"word must be one of {', '.join(_SETTLED)}, got {word!r:.80}")
+        while True:
+            state = yield from self.state()
+            gate = yield from self.project("resume", missing_artifacts=[])
+            call = _one_call(gate, call_id, turn, stream_id)
+            if call["why"] in ("at_work", "still_runs") and not force:
+                limit = "a call at which nobody is; or force=True"
+                raise Refused("call_at_work", call_id, limit, "its process lives: ask it")
+            of = {"turn": call["turn"]} if call["turn"] is not None else {"stream": call["stream"]}
+            said = {"result": result, "note": note, "by": by, "scope": scope}
+            said["expires_at"] = expires_at
+            payload = {"of": of | {"call_id": call_id}, "word": word}
+            payload |= {name: value for name, value in said.items() if value is not None}
+            if call["settled"] == word:  # said already
+                events = yield from self.find("tool_settled")
+                ids = [one["id"] for one in events if one["payload"].get("of") == payload["of"]]
+                return (yield from self.append("tool_settled", payload, id=ids[-1], once=True))
+            try:
+                return (
+                    yield from self.append(
+                        "tool_settled",
+                        payload,
+                        leaf=False,
+                        synced=True,
+                        expected_seq=None if state is None else state["last_seq"],
+                    )
+                )
+            except Refused as error:
+                if error.code != "stale":
+                    raise  # else somebody said more of it meanwhile: what was judged is no more
+
     def _policy_now(
         self, policy: Mapping[str, str] | Callable[[dict[str, Any]], str]
     ) -> Steps[dict[str, Any]]:
@@ -324,3 +382,30 @@ def _policy_word(word: object) -> str:
     if not isinstance(word, str) or word not in _POLICY_WORDS:
         raise ValueError(f"policy must be one of {', '.join(_POLICY_WORDS)}, got {brief(word)}")
     return word
+
+
+def _one_call(
+    gate: Mapping[str, Any] | None, call_id: str, turn: str | None, stream_id: str | None
+) -> dict[str, Any]:
+    """The call that is meant, as the gate judges it. Raises Refused."""
+    calls: list[dict[str, Any]] | None = [] if gate is None else gate.get("calls")
+    if calls is None:  # it would keep the entry, and the call would stay open
+        raise Unsupported("tool_settled", "of an earlier build")
+    found = [
+        one
+        for one in calls
+        if one["call_id"] == call_id
+        and turn in (None, one["turn"])
+        and stream_id in (None, one["stream"])
+        and (one["may"] != "read_result" or one["settled"] is not None)
+    ]
+    if not found:
+        names = ", ".join(sorted({one["call_id"] for one in calls if one["may"] != "read_result"}))
+        raise Refused(
+            "unknown_call", call_id, names or "no call is open", "no open call has that id"
+        )
+    if len(found) > 1:
+        places = ", ".join(str(one["turn"] or one["stream"]) for one in found)
+        text = "several open calls have that id: say which turn or reply (turn=, stream_id=)"
+        raise Refused("ambiguous_call", call_id, places, text)
+    return found[0]

@@ -36,6 +36,8 @@ GOOD: list[tuple[str, dict[str, Any]]] = [
     ("tool_intent", INTENT),
     ("tool_decision", {"call_id": "c", "verdict": "allow"}),
     ("tool_approval", {"call_id": "c", "state": "asked"}),
+    ("tool_settled", {"of": {"turn": "t", "call_id": "c"}, "word": "ran", "note": "seen"}),
+    ("tool_settled", {"of": {"stream": "r", "call_id": "c"}, "word": "denied"}),
     ("tool_started", {"call_id": "c"}),
     (
         "tool_finished",
@@ -72,6 +74,9 @@ BAD: list[tuple[str, dict[str, Any], str]] = [
     ("tool_intent", INTENT | {"side_effect": "sometimes"}, "side_effect"),
     ("tool_intent", INTENT | {"resume_policy": "maybe"}, "resume_policy"),
     ("tool_approval", {"call_id": "c", "state": "yes"}, "state"),
+    ("tool_settled", {"of": {"turn": "t", "call_id": "c"}, "word": "maybe"}, "word"),
+    ("tool_settled", {"of": {"turn": "t"}, "word": "ran"}, "of of tool_settled"),
+    ("tool_settled", {"of": {"turn": "t", "stream": "r", "call_id": "c"}, "word": "ran"}, "of"),
     ("budget", {"remaining": "0"}, "remaining"),
     ("budget", {"used": True, "limit": 1}, "used"),
     ("budget", {"used": 1, "limit": "1 USD"}, "limit"),

@@ -1,0 +1,134 @@
+"""A person says what became of a call, also where its turn has ended; gate and model hear of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import walld_client
+from agents.process import Obedient
+from daemon_process import DaemonProcess, until
+
+STARTED = """
+session = client.session('s'); turn = session.submit('deploy it', message_id='m')
+turn.intent('deploy', {'to': 'prod'}, side_effect='external-write',
+            resume_policy='never-rerun', call_id='c1')
+turn.tool_started('c1')
+"""
+
+
+@pytest.fixture
+def session(daemon: DaemonProcess, make_agent: Callable[..., Obedient]) -> Any:
+    """One whose agent was killed inside `deploy`."""
+    agent = make_agent(daemon)
+    agent.do(STARTED)
+    agent.kill()
+    session = daemon.reader.session("s")
+    until(lambda: session.resume_check()["owner"] is None, "its process is gone")
+    gate = session.resume_check()
+    assert (gate["status"], gate["calls"][0]["why"]) == ("blocked", "may_have_run")
+    return session
+
+
+def sent(session: Any) -> str:
+    """What the model is told of the call."""
+    (told,) = [one["content"] for one in session.messages("openai") if one["role"] == "tool"]
+    return str(told)
+
+
+def settle(daemon: DaemonProcess, *words: str) -> Any:
+    return daemon.cli("session", "settle", "s", *words, "--socket", daemon.socket_path)
+
+
+def test_it_ran(daemon: DaemonProcess, session: Any, tmp_path: Path) -> None:
+    done = settle(daemon, "c1", "--ran", "--by", "ops")
+    assert (done.returncode, done.stdout[:12]) == (0, b"settled: ran"), done.stderr
+    assert (session.resume_check()["status"], session.project("pending")[0]["action"]) == (
+        "ok",
+        "answer_turn",
+    )
+    assert sent(session) == "This call ran; its result was not recorded."
+    first = session.find("tool_settled")
+    assert settle(daemon, "c1", "--ran").returncode == 0
+    assert session.find("tool_settled") == first, "the same word is the first entry"
+    (tmp_path / "out").write_text("it is up")
+    done = settle(daemon, "c1", "--did-not-run")
+    assert (done.returncode, sent(session)) == (0, "This call did not run.")
+    done = settle(daemon, "c1", "--ran", "--result", str(tmp_path / "out"))
+    assert (done.returncode, sent(session)) == (0, "it is up"), "the newest word counts"
+    assert len(session.find("tool_settled")) == 3
+
+
+def test_it_may_run_and_a_retry_takes_its_place(daemon: DaemonProcess, session: Any) -> None:
+    done = settle(daemon, "c1", "--grant", "--for", "1h")
+    assert done.returncode == 0, done.stderr
+    gate = session.resume_check()
+    assert (gate["status"], gate["calls"][0]["may"]) == ("ok", "run")
+    (entry,) = session.find("tool_settled")
+    first = session.state()["turns"][0]["turn_id"]
+    assert entry["payload"]["of"] == {"turn": first, "call_id": "c1"}
+    turn = session.submit("deploy it", retry_of=first)
+    turn.intent(
+        "deploy",
+        {"to": "prod"},
+        side_effect="external-write",
+        resume_policy="never-rerun",
+        call_id="k9",
+    )
+    turn.tool_started("k9")
+    turn.tool_finished("k9", "deployed")
+    assert session.resume_check()["status"] == "ok"
+    assert sent(session) == "deployed"
+
+
+def test_what_is_denied_is_never_run(daemon: DaemonProcess, session: Any) -> None:
+    assert settle(daemon, "c1", "--deny", "--note", "not on a Friday").returncode == 0
+    gate = session.resume_check()
+    assert (gate["status"], gate["calls"][0]["may"]) == ("blocked", "never")
+
+
+def test_a_call_of_a_reply_without_a_turn(
+    daemon: DaemonProcess, make_agent: Callable[..., Obedient]
+) -> None:
+    agent = make_agent(daemon)
+    agent.do("""
+    both = [client.reply('s', stream_id=name) for name in ('a', 'b')]
+    [(one.tool('deploy', {}, call_id='c1'), one.drain(30, 'synced')) for one in both]
+    """)
+    session = daemon.reader.session("s")
+    with pytest.raises(walld_client.Refused) as refused:
+        session.settle("c1", "ran")
+    assert refused.value.code == "ambiguous_call"
+    with pytest.raises(walld_client.Refused) as refused:
+        session.settle("c1", "ran", stream_id="a")
+    assert refused.value.code == "call_at_work"
+    agent.kill()
+    until(lambda: len(daemon.reader.orphans("s")) == 2, "its process is gone")
+    assert session.settle("c1", "ran", stream_id="a").is_new
+    gate = session.resume_check()
+    assert [one["stream"] for one in gate["calls"] if one["may"] != "read_result"] == ["b"]
+    assert session.settle("c1", "did_not_run", stream_id="b").is_new
+    assert session.resume_check()["status"] == "ok"
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (("nothing", "--ran"), b"code unknown_call, got nothing, limit c1"),
+        (("c1", "--ran", "--turn", "t9"), b"code unknown_call"),
+        (("c1", "--deny", "--result", "-"), b"--result is of --ran"),
+        (("c1", "--ran", "--for", "1h"), b"--for is of --grant"),
+        (("c1", "--grant", "--for", "soon"), b"90s, 15m, 1h, 2d"),
+        (("c1",), b"required"),
+    ],
+)
+def test_what_is_no_settlement_is_one_error(
+    daemon: DaemonProcess, session: Any, words: tuple[str, ...], said: bytes
+) -> None:
+    done = settle(daemon, *words)
+    assert (done.returncode in (1, 64), said in done.stderr) == (True, True), done.stderr
+    assert session.find("tool_settled") == []
+    with pytest.raises(ValueError, match="word must be one of"):
+        session.settle("c1", "maybe")
