@@ -87,7 +87,7 @@ def test_a_full_disk_keeps_nobody_who_is_not_the_owner(
                 virtual.faults.stuck["write"] = errno.ENOSPC
                 tasks.start_soon(live, virtual)
                 await anyio.sleep(5)
-                assert not virtual.daemon._opening.is_over.is_set()
+                assert not virtual.daemon._first_segment.is_over.is_set()
             else:
                 tasks.start_soon(live, virtual)
                 await until(lambda: not virtual.is_starting)

@@ -71,6 +71,7 @@ REFUSED_CODES: Final = frozenset(
 
 LEDGER_CODES: Final = frozenset(
     {
+        "already_resumed",
         "artifact_changed",
         "artifact_hash",
         "artifact_missing",

@@ -194,6 +194,8 @@ class SessionLogs:
                 if known is not None:
                     placed.append(known)
                     continue
+                if process is not None and not unowned and event.payload.get("retry_of"):
+                    self._check_retry(ledger, event, process)
                 line = event_line(event, entry.payload, chain)
                 undos.append(state.apply(event))
                 chain = chain_of(line)
@@ -214,6 +216,25 @@ class SessionLogs:
                 if not unowned or kind in _TURN_ENDS:
                     self._advance(ledger, turn_id, kind, process)
         return placed
+
+    def _check_retry(self, ledger: SessionLog, event: Event, process: Process) -> None:
+        """One process at a time works on a message. Refusal.
+
+        Behind `_known`: a request that is sent again is answered as the first one was. Not in the
+        fold: older sessions have two open retries of a turn.
+        """
+        assert ledger.state is not None
+        journal, retry_of = ledger.state.journal, event.payload["retry_of"]
+        retried = journal.turn(retry_of)
+        assert retried is not None, "it was checked"
+        for turn_id, worker in self.workers(ledger.uid, ledger.session_id).items():
+            turn = journal.turn(turn_id)
+            if turn is None or turn.message_id != retried.message_id or worker is process:
+                continue
+            if not (turn.ended or worker.has_exited):
+                got = f"turn {turn_id}, {turn.state}, process {worker.owner.pid}"
+                limit = f"turn {retry_of}, worked on by nobody"
+                raise Refusal("already_resumed", "another process works on it", got, limit)
 
     def is_open(self, ledger: SessionLog) -> bool:
         """It is the session still: to be asked behind whatever was awaited since it was opened."""

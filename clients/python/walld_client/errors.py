@@ -3,6 +3,7 @@
     WalldError
     +-- Unavailable   walld cannot answer now: no daemon, no answer in time, still recovering
     |   +-- NotDurable   a submit of which nobody knows yet whether it survives
+    +-- Blocked       the work must not go on yet (status, reasons, calls)
     +-- Refused       walld understood and says no (code, got, limit)
         +-- Unsupported   it is of a build that does not know what was asked (verb, version)
 
@@ -11,7 +12,9 @@ Sending raises neither: it never raises for the daemon's sake. Misuse is ValueEr
 
 from __future__ import annotations
 
-__all__ = ["NotDurable", "Refused", "Unavailable", "Unsupported", "WalldError"]
+from typing import Any
+
+__all__ = ["Blocked", "NotDurable", "Refused", "Unavailable", "Unsupported", "WalldError"]
 
 
 class WalldError(Exception):
@@ -52,6 +55,22 @@ class NotDurable(Unavailable):
         self.turn_id = turn_id
         self.message_id = message_id
         self.waited = waited
+
+
+class Blocked(WalldError):
+    """The resume gate does not let the work go on; nothing was done.
+
+    status: "blocked", or "check": somebody has to look first. reasons, calls: as `resume_check`
+    gives them; of `check` without those that the caller has answered.
+    """
+
+    def __init__(
+        self, status: str, reasons: list[dict[str, Any]], calls: list[dict[str, Any]]
+    ) -> None:
+        super().__init__(f"{status}: " + "; ".join(one["message"] for one in reasons))
+        self.status = status
+        self.reasons = reasons
+        self.calls = calls
 
 
 class Refused(WalldError):

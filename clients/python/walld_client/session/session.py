@@ -5,14 +5,14 @@ Owns: the methods that wait. Refuses: what they do (`session_steps.py`, `submitt
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Literal
 
-from walld_client.argument_checks import Beginning, Ident, Seconds, Sources
+from walld_client.argument_checks import Beginning, Ident, PathOrDict, Seconds, Sources
 from walld_client.limits import SUBMIT_SECONDS
 from walld_client.reply.reply import Reply
 from walld_client.session.session_steps import SessionSteps
-from walld_client.session.submitting import submit
+from walld_client.session.submitting import resume, submit
 from walld_client.session.turn import Turn
 from walld_client.session.turn_steps import TurnSteps, find_turn
 from walld_client.steps import Asks, Blocking, blocking, run
@@ -98,6 +98,33 @@ class Session(Blocking[SessionSteps]):
             calls=calls,
             timeout=timeout,
             meta=meta,
+        )
+        return self._turn(run(self._query, made))
+
+    def resume(
+        self,
+        workspace: PathOrDict | None = None,
+        policy: Mapping[str, str] | Callable[[dict[str, Any]], str] | None = None,
+        checked: Mapping[str, Literal["ran", "did_not_run"]] | None = None,
+        accept: Literal["check"] | None = None,
+        timeout: Seconds = SUBMIT_SECONDS,
+    ) -> Turn:
+        """Go on with the newest turn, where the gate lets it: a new turn on its message, synced.
+
+        `resume_check` and the turn are one step: of several that resume at once one gets it. Its
+        `calls` are the open ones, each with `may`; what may `run`, you may run directly. Where the
+        gate says check: checked has the call ids that you looked at, and what became of each;
+        accept="check" goes on all the same.
+        Raises Blocked where it must not go on, Refused: `already_resumed` (by whom),
+        `nothing_to_resume`.
+        """
+        made = resume(
+            self._steps,
+            workspace=workspace,
+            policy=policy,
+            checked=checked,
+            accept=accept,
+            timeout=timeout,
         )
         return self._turn(run(self._query, made))
 

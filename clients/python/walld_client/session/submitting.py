@@ -1,4 +1,4 @@
-"""The steps of `submit`: a new turn, or the first one of the same message.
+"""The steps of `submit` and `resume`: a new turn, or the first one of the same message.
 
 Owns: what is sent of a message, and when another is the same. Refuses: what is done in a turn
 (`turn_steps.py`), what is legal (the daemon says), sockets.
@@ -13,11 +13,11 @@ those of the first.
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
-from walld_client.argument_checks import Ident, Seconds, Sources, as_declared
-from walld_client.errors import NotDurable, Refused, Unavailable
+from walld_client.argument_checks import Ident, PathOrDict, Seconds, Sources, as_declared
+from walld_client.errors import Blocked, NotDurable, Refused, Unavailable
 from walld_client.ids import new_entry_id
 from walld_client.query.requests import is_passing
 from walld_client.session import artifacts, entries
@@ -25,10 +25,12 @@ from walld_client.session.entries import Draft, Entry, draft
 from walld_client.session.session_steps import SessionSteps
 from walld_client.session.turn_steps import TurnSteps, find_turn
 from walld_client.steps import Steps, within
+from walld_client.wire import messages as wire
 
-__all__ = ["submit"]
+__all__ = ["resume", "submit"]
 
 _SHOWN_CHARS_MAX = 200
+_CHECKED = ("ran", "did_not_run")
 _JOURNAL = "journal"
 """As `calls`: the program writes an intent before it runs a call."""
 
@@ -73,6 +75,125 @@ def submit(
         raise NotDurable(
             session.session_id, turn_id, told, waited, str(error), is_retry=is_retry
         ) from error
+
+
+def resume(
+    session: SessionSteps,
+    *,
+    workspace: PathOrDict | None,
+    policy: Mapping[str, str] | Callable[[dict[str, Any]], str] | None,
+    checked: Mapping[str, str] | None,
+    accept: str | None,
+    timeout: Seconds,
+) -> Steps[TurnSteps]:
+    """The gate, and behind its ok a new turn that goes on with the newest one, synced."""
+    for word in (checked or {}).values():
+        if word not in _CHECKED:
+            raise ValueError(f"checked: got {word!r:.80}, limit {' | '.join(_CHECKED)}")
+    if accept not in (None, "check"):
+        raise ValueError(f"accept: got {accept!r:.80}, limit 'check' | None")
+    judged = _Judged(session, workspace, policy, dict(checked or {}), accept == "check")
+    return (yield from within(timeout, _resume(judged)))
+
+
+class _Judged:
+    """One claim, from its first judgement on. turn_id: of the turn that it would be."""
+
+    def __init__(
+        self,
+        session: SessionSteps,
+        workspace: PathOrDict | None,
+        policy: Mapping[str, str] | Callable[[dict[str, Any]], str] | None,
+        checked: dict[str, str],
+        accepts_check: bool,
+    ) -> None:
+        self.session, self.turn_id = session, new_entry_id()
+        self.workspace, self.policy = workspace, policy
+        self.checked, self.accepts_check = checked, accepts_check
+        self.newest: str | None = None
+
+    def gate(self) -> Steps[tuple[int, dict[str, Any], dict[str, Any]]]:
+        """(the seq that it is judged at, the gate's word, the newest turn). Refused, Blocked."""
+        session = self.session
+        state = yield from session.state()
+        told = yield from session.resume_check(self.workspace, self.policy)
+        turns = [] if state is None else state["turns"]
+        if state is None or told is None or not turns:
+            raise Refused("nothing_to_resume", "no turn", "a turn that was not completed")
+        turn = turns[-1]
+        before, self.newest = self.newest, turn["turn_id"]
+        owner = told["owner"]
+        if before not in (None, self.newest) or (owner is not None and turn.get("retry_of")):
+            who = turn["state"] if owner is None else f"process {owner['pid']}"
+            limit = f"{before or turn.get('retry_of')} is the newest turn"
+            raise Refused("already_resumed", f"turn {self.newest}, {who}", limit)
+        if turn["state"] == "completed" or told["boundary"] == "answered":
+            got = "completed" if turn["state"] == "completed" else "answered"
+            raise Refused(
+                "nothing_to_resume", f"turn {self.newest}, {got}", "a turn without an end"
+            )
+        return state["last_seq"], told, turn
+
+    def settled(self, told: Mapping[str, Any]) -> list[Draft]:
+        """What the caller has looked at. Raises Blocked where something else keeps it."""
+        drafts, left = [], []
+        for reason in told["reasons"]:
+            word = self.checked.get(reason.get("call_id", ""))
+            if reason["verdict"] != "check" or (word is None and not self.accepts_check):
+                left.append(reason)
+            elif word is not None:
+                of = {"turn": reason["turn"], "call_id": reason["call_id"]}
+                drafts.append(draft("tool_settled", {"of": of, "word": word}, leaf=False))
+        if left:
+            blocks = any(one["verdict"] == "blocked" for one in left)
+            raise Blocked("blocked" if blocks else "check", left, told["calls"])
+        return drafts
+
+
+def _resume(judged: _Judged) -> Steps[TurnSteps]:
+    """By compare-and-set: what was judged is so when the turn stands in the log, or is judged anew.
+
+    Of several that resume at once one wins, since the others' log has moved on then.
+    """
+    session, turn_id = judged.session, judged.turn_id
+    while True:
+        try:
+            last_seq, told, newest = yield from judged.gate()
+            drafts = judged.settled(told)
+            if newest["state"] != "interrupted":  # its owner is gone, or asks
+                payload = {"reason": "resumed"}
+                drafts.append(draft("turn_interrupted", payload, turn=newest["turn_id"]))
+            made = yield from session.made(drafts)
+            made.append((yield from _claim(session, turn_id, newest["turn_id"], told)))
+            yield from session.placed(made, synced=True, expected_seq=last_seq)
+        except (Refused, Unavailable) as error:
+            # One whose answer was lost may stand there: it is this very turn then.
+            facts = yield from session.turn_facts(turn_id, None)
+            if facts is None:
+                if isinstance(error, Refused) and error.code != "stale":
+                    raise
+                if not isinstance(error, Refused) and not is_passing(error):
+                    raise
+                continue
+        return (yield from _resumed(session, turn_id, told))
+
+
+def _claim(
+    session: SessionSteps, turn_id: str, retry_of: str, told: Mapping[str, Any]
+) -> Steps[wire.NewEntry]:
+    """The submission, with the message of the turn that it goes on with, byte for byte."""
+    first = yield from _submitted(session, retry_of)
+    kept = ("message_id", "content", "attachments", "model", "calls", "meta")
+    payload = {name: first[name] for name in kept if name in first}
+    payload |= {"retry_of": retry_of, "claim": {"as_of": told["as_of"]}}
+    one = draft("turn_submitted", payload, id=turn_id, turn=turn_id, once=True)
+    return entries.as_entry(one, entries.json_text(payload))
+
+
+def _resumed(session: SessionSteps, turn_id: str, told: Mapping[str, Any]) -> Steps[TurnSteps]:
+    turn = yield from find_turn(session, turn_id, None)
+    turn.calls = [one for one in told["calls"] if one["may"] != "read_result"]
+    return turn
 
 
 def _submit(

@@ -50,6 +50,11 @@ class TurnFacts:
         """
         return self._steps.state
 
+    @property
+    def calls(self) -> list[dict[str, Any]]:
+        """Of a turn that `resume()` gave: the calls without a result, as the gate judged them."""
+        return self._steps.calls
+
     def __repr__(self) -> str:
         return f"<{type(self).__name__} {self.turn_id!r} of {self.session_id!r}: {self.state}>"
 

@@ -43,7 +43,16 @@ _ENDS = ("completed", "interrupted")
 class TurnSteps:
     """A turn of one session."""
 
-    __slots__ = ("_latest", "_within", "message_id", "session", "state", "stream_ids", "turn_id")
+    __slots__ = (
+        "_latest",
+        "_within",
+        "calls",
+        "message_id",
+        "session",
+        "state",
+        "stream_ids",
+        "turn_id",
+    )
 
     def __init__(
         self,
@@ -59,6 +68,8 @@ class TurnSteps:
         self.stream_ids = dict.fromkeys(stream_ids)
         """In order, as keys: a turn may have thousands of replies."""
         self.state = state
+        self.calls: list[dict[str, Any]] = []
+        """Of one that was resumed: the open calls of the turns before."""
         self._latest: dict[str, str] = {}
         self._within: set[str] = set()
         """Calls that this object saw intended, with an effect that is no external write."""
