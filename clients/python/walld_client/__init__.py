@@ -20,7 +20,14 @@ import importlib
 from typing import TYPE_CHECKING
 
 from walld_client import link_registry as _link_registry  # noqa: F401 - registers the hooks
-from walld_client.errors import NotDurable, Refused, Unavailable, Unsupported, WalldError
+from walld_client.errors import (
+    Blocked,
+    NotDurable,
+    Refused,
+    Unavailable,
+    Unsupported,
+    WalldError,
+)
 from walld_client.first_use import loading as _loading
 from walld_client.version import VERSION
 
@@ -39,6 +46,7 @@ if TYPE_CHECKING:
 __all__ = [
     "Artifact",
     "AuditedTurn",
+    "Blocked",
     "Client",
     "Entry",
     "Finding",

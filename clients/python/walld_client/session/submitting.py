@@ -123,6 +123,8 @@ class _Judged:
         turn = turns[-1]
         before, self.newest = self.newest, turn["turn_id"]
         owner = told["owner"]
+        if owner is not None and owner["turn"] not in (None, self.newest):
+            raise Refused("stale", self.newest, str(owner["turn"]))  # submitted in between
         if before not in (None, self.newest) or (owner is not None and turn.get("retry_of")):
             who = turn["state"] if owner is None else f"process {owner['pid']}"
             limit = f"{before or turn.get('retry_of')} is the newest turn"
@@ -175,7 +177,13 @@ def _resume(judged: _Judged) -> Steps[TurnSteps]:
                 if not isinstance(error, Refused) and not is_passing(error):
                     raise
                 continue
-        return (yield from _resumed(session, turn_id, told))
+        turn = yield from find_turn(session, turn_id, None)
+        turn.calls = [
+            one
+            for one in told["calls"]
+            if one["may"] != "read_result" and one["call_id"] not in judged.checked
+        ]
+        return turn
 
 
 def _claim(
@@ -188,12 +196,6 @@ def _claim(
     payload |= {"retry_of": retry_of, "claim": {"as_of": told["as_of"]}}
     one = draft("turn_submitted", payload, id=turn_id, turn=turn_id, once=True)
     return entries.as_entry(one, entries.json_text(payload))
-
-
-def _resumed(session: SessionSteps, turn_id: str, told: Mapping[str, Any]) -> Steps[TurnSteps]:
-    turn = yield from find_turn(session, turn_id, None)
-    turn.calls = [one for one in told["calls"] if one["may"] != "read_result"]
-    return turn
 
 
 def _submit(
