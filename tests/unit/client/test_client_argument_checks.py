@@ -62,6 +62,13 @@ OF_A_SESSION: list[tuple[str, dict[str, Any], dict[str, str]]] = [
     ("checkpoint_workspace", {"root": "."}, {"root": "path", "files": "paths"}),
     ("submit", {"content": "x"}, {"message_id": "id", "retry_of": "id", "stream_id": "id"}),
     ("submit", {"content": "x"}, {"attachments": "paths", "model": "text", "timeout": "seconds"}),
+    (
+        "settle",
+        {"call_id": "c", "word": "ran"},
+        {"call_id": "id", "word": "text", "note": "text", "by": "text", "turn": "id"}
+        | {"stream_id": "id", "scope": "dict", "expires_at": "time", "force": "bool"},
+    ),
+    ("resume", {}, {"checked": "dict", "accept": "text", "timeout": "seconds"}),
     ("turn", {}, {"turn_id": "id", "stream_id": "id"}),
     ("fork", {"at": None, "new_id": "F"}, {"at": "name", "new_id": "id", "whole": "bool"}),
 ]

@@ -16,12 +16,14 @@ from typing import Any, Literal
 from walld_client.argument_checks import (
     Beginning,
     Count,
+    Dict,
     Files,
     Ident,
     Name,
     Path,
     PathOrDict,
     Seq,
+    Time,
     as_declared,
     wrong,
 )
@@ -213,8 +215,8 @@ class SessionSteps(Appending):
         result: Any = None,
         note: str | None = None,
         by: str | None = None,
-        scope: dict[str, Any] | None = None,
-        expires_at: float | None = None,
+        scope: Dict | None = None,
+        expires_at: Time | None = None,
         turn: Ident | None = None,
         stream_id: Ident | None = None,
         force: bool = False,
@@ -231,7 +233,7 @@ class SessionSteps(Appending):
         `call_at_work`, its process lives, unless `force` says otherwise.
         """
         if word not in _SETTLED:
-            raise ValueError(f"word must be one of {', '.join(_SETTLED)}, got {word!r:.80}")
+            raise ValueError(f"word must be one of {', '.join(_SETTLED)}, got {brief(word)}")
         while True:
             state = yield from self.state()
             gate = yield from self.project("resume", missing_artifacts=[])

@@ -16,7 +16,8 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from walld_client.argument_checks import Ident, PathOrDict, Seconds, Sources, as_declared
+from walld_client.argument_checks import Dict, Ident, PathOrDict, Seconds, Sources, as_declared
+from walld_client.encoding.value_encoding import brief
 from walld_client.errors import Blocked, NotDurable, Refused, Unavailable
 from walld_client.ids import new_entry_id
 from walld_client.query.requests import is_passing
@@ -77,21 +78,22 @@ def submit(
         ) from error
 
 
+@as_declared
 def resume(
     session: SessionSteps,
     *,
     workspace: PathOrDict | None,
     policy: Mapping[str, str] | Callable[[dict[str, Any]], str] | None,
-    checked: Mapping[str, str] | None,
+    checked: Dict | None,
     accept: str | None,
     timeout: Seconds,
 ) -> Steps[TurnSteps]:
     """The gate, and behind its ok a new turn that goes on with the newest one, synced."""
     for word in (checked or {}).values():
         if word not in _CHECKED:
-            raise ValueError(f"checked: got {word!r:.80}, limit {' | '.join(_CHECKED)}")
+            raise ValueError(f"checked must be of {', '.join(_CHECKED)}, got {brief(word)}")
     if accept not in (None, "check"):
-        raise ValueError(f"accept: got {accept!r:.80}, limit 'check' | None")
+        raise ValueError(f"accept must be 'check' or None, got {brief(accept)}")
     judged = _Judged(session, workspace, policy, dict(checked or {}), accept == "check")
     return (yield from within(timeout, _resume(judged)))
 
