@@ -171,7 +171,8 @@ class ReplyRequests:
         self, uid: int, session_id: str, *, of_turns: bool
     ) -> list[tuple[wire.Recovered, set[int]]]:
         """The unreleased replies of a session, in order of their beginning, each with what of its
-        earlier attempts was said in steps that had ended (`fold`). of_turns: those of turns alone.
+        earlier attempts was said in steps that had ended (`fold`). of_turns: those of turns alone,
+        and without those of which some words cannot be read now: the rest may say the contrary.
 
         Raises Refusal where one of them cannot be read: who is told less takes it for all.
         """
@@ -193,7 +194,7 @@ class ReplyRequests:
         told = {
             one.stream_id: one if doubt is None else replace(one, doubt=doubt)
             for _, one in found
-            if one.turn_id is not None or not of_turns
+            if not of_turns or (one.turn_id is not None and not _waits_for_words(one))
         }
         return [(one, ended.get(one.stream_id, set())) for one in told.values()]
 
@@ -356,3 +357,8 @@ class ReplyRequests:
         if not found:
             self._prove_nothing(uid)
         return found
+
+
+def _waits_for_words(reply: wire.Recovered) -> bool:
+    """What its client dropped never comes; what the disk does not give now may."""
+    return any(gap.verdict != "dropped" for gap in reply.gaps)
