@@ -170,6 +170,6 @@ def test_a_reply_of_a_turn_goes_to_its_session_with_all_its_words_or_waits(
     daemon.kill()
     daemon.wrapper = []
     daemon.start()
-    until(lambda: said() == ["q", "You must NOT delete it."], "the whole of it")
-    agent.kill()
     until(lambda: daemon.reader.recover(stream_id="r") is None, "the reply is done with")
+    assert said() == ["q", "You must NOT delete it."], "the whole of it"
+    agent.kill()
