@@ -96,7 +96,7 @@ class Agent:
         self._users: dict[str, int] = {}
         self.open: list[tuple[Reply, Story]] = []
         with self.entered():
-            self.client = clients.connect(socket_path)
+            self.client = clients.connect(socket_path, app="a")  # a seed is the same from any path
         self.link = self.client._link
         self.has_finished = False
         """Its application has said all it will."""
