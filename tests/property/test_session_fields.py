@@ -39,6 +39,7 @@ LEAST: dict[str, dict[str, Any]] = {
     "tool_intent": {"call_id": "c2", **RISK},
     "tool_decision": {"call_id": "c", "verdict": "ask"},
     "tool_approval": {"call_id": "c", "state": "asked"},
+    "tool_settled": {"of": {"turn": "t", "call_id": "c"}, "word": "ran"},
     "tool_started": {"call_id": "c"},
     "tool_finished": {"call_id": "c"},
     "artifact": {"sha256": SHA, "size": 1, "media_type": "a/b"},

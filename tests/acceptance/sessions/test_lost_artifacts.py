@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 
 import pytest
@@ -120,17 +121,21 @@ def test_a_provider_is_sent_all_of_what_is_long(daemon: DaemonProcess, reader: A
     session.message("user", blocks)
     openai, anthropic = session.messages("openai"), session.messages("anthropic")
     call = openai[1]["tool_calls"][0]["function"]
+    result = openai[2]["content"]  # of a tool: its first and last halves
+    assert re.fullmatch(
+        r"D{8192}\n?\[\.\.\. 283,616 of 300,000 characters left out.*\]\n?D{8192}", result
+    )
     assert [one["content"] for one in openai] == [
         "A" * 300_000,
         "B" * 400_000,
-        "D" * 300_000,
+        result,
         "done",
         "E" * 300_000,
     ]
     assert json.loads(call["arguments"]) == {"big": "C" * 300_000}
     said, used = anthropic[1]["content"]
     assert (said["text"], used["input"]) == ("B" * 400_000, {"big": "C" * 300_000})
-    assert anthropic[2]["content"][0]["content"] == "D" * 300_000
+    assert anthropic[2]["content"][0]["content"] == result
     assert anthropic[-1]["content"] == blocks
     for words in (("messages",), ("export",)):
         for name, told in (("openai", openai), ("anthropic", anthropic)):

@@ -77,6 +77,7 @@ NAMES: Final[dict[str, tuple[str, ...]]] = {
     "tool_intent": ("call_id", "tool", "side_effect", "resume_policy"),
     "tool_decision": ("call_id", "verdict"),
     "tool_approval": ("call_id", "state"),
+    "tool_settled": ("of.turn", "of.stream", "of.call_id", "word"),
     "tool_started": ("call_id",),
     "tool_finished": ("call_id", "files.*"),
     "observation": ("call_id", "of_turn", "of_call"),

@@ -13,7 +13,7 @@ import pytest
 import walld_client
 from fake_daemon import soon
 from walld_client import aio, stats
-from walld_client.link.ack_handler import Hearing
+from walld_client.link.ack_handler import AckHandler
 from walld_client.link.registry import Registry
 from walld_client.query import aio_query, query
 from walld_client.wire import framing
@@ -58,17 +58,17 @@ def door(tmp_path: Path) -> Iterator[str]:
 
 def test_an_agent_that_is_not_let_in_says_so_once(caplog: pytest.LogCaptureFixture) -> None:
     """Each try to connect is told the same. Once it was let in, the next time is news."""
-    hearing = Hearing(Registry())
+    handler = AckHandler(Registry())
 
     def told(*messages: wire.Welcome | wire.Error) -> int:
         caplog.clear()
-        hearing.start()
+        handler.start()
         for message in messages:
-            hearing.feed(framing.encode(message))
+            handler.feed(framing.encode(message))
         return len(caplog.messages)
 
     assert [told(NO) for _ in range(3)] == [1, 0, 0]
-    assert hearing.fatal == "foreign_uid"
+    assert handler.fatal == "foreign_uid"
     assert told(wire.Error("too_many_peers", "no room", "90", "90")) == 1, "another reason"
     welcome = wire.Welcome(framing.PROTOCOL_VERSION, "0.1.0", bytes(16), 1 << 20, 1 << 20)
     assert told(welcome) == 0

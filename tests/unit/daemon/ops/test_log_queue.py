@@ -181,9 +181,12 @@ def test_where_no_thread_is_to_be_had_who_logs_waits_for_nobody_either(
 
 
 def test_it_is_gone_with_its_handler(ends: Ends) -> None:
+    before = set(threading.enumerate())  # of a test before there may be one that waits still
     ends.log.warning("word")
     ends.handler.flush()
-    (thread,) = [one for one in threading.enumerate() if one.name == "walld-log"]
+    (thread,) = [
+        one for one in threading.enumerate() if one.name == "walld-log" and one not in before
+    ]
     ends.handler.close()
     until(lambda: not thread.is_alive(), "the end of its thread")
 
