@@ -123,7 +123,7 @@ MUTANTS = (
         "self._engine.since)\n",
         "        self._done(connection, resume)\n",
         "P4",
-        "1580",
+        "104",
     ),
     Mutant(
         "acks only to the connection that spoke last",
@@ -133,6 +133,6 @@ MUTANTS = (
         "            if stream.connection is not None:\n"
         "                stream.connection.dirty.add(stream)\n",
         "P2",
-        "1649",
+        "1048",
     ),
 )

@@ -22,7 +22,7 @@ MUTANTS = (
         "stream.refused:\n",
         "                    if last > self.taken_seq(stream) and seq not in stream.refused:\n",
         "P2",
-        "1046",
+        "1891",
     ),
     Mutant(
         "client: does not resend",
@@ -30,7 +30,7 @@ MUTANTS = (
         "        everything.extend(self.sent)\n",
         "",
         "P2",
-        "1046",
+        "1891",
     ),
     Mutant(
         "client: does not resend what was on its way",
@@ -41,7 +41,7 @@ MUTANTS = (
         "        )\n",
         "",
         "P2",
-        "190",
+        "1142",
     ),
     Mutant(
         "client: resends the newest first",
@@ -49,7 +49,7 @@ MUTANTS = (
         "        everything.extend(self.waiting)\n        self.waiting = everything ",
         "        self.waiting.extend(everything) ",
         "P2",
-        "1046",
+        "390",
     ),
     Mutant(
         "client: a token overtakes what waits after EAGAIN",
@@ -148,7 +148,7 @@ MUTANTS = (
         "                self._end(messages.End(ID, ID, True))\n",
         "                self._end(messages.End(ID, ID, True), released=self._auto_release)\n",
         "P6",
-        "1891",
+        "190",
     ),
     Mutant(
         "client: an error releases",

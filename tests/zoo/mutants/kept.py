@@ -13,7 +13,7 @@ MUTANTS = (
         "            waiting = [item.item for item in stream.waiting]\n",
         "            waiting = [item.item for item in stream.waiting[1:]]\n",
         "P11",
-        "190",
+        "40",
     ),
     Mutant(
         "one user is shown what is another's",
@@ -53,7 +53,7 @@ MUTANTS = (
         "        is_buried = is_doubted or facts.wal_until >= self._engine.segments.first_batch\n",
         "        is_buried = False\n",
         "K3",
-        "714",
+        "223",
     ),
     Mutant(
         "a resolved orphan gets no tombstone",

@@ -13,7 +13,7 @@ MUTANTS = (
         "            found = self._search(position + BATCH_ALIGNMENT)\n",
         "            found = self.facts.size\n",
         "C3",
-        "267",
+        "815",
     ),
     Mutant(
         "the CRC of a payload is not checked",
@@ -32,7 +32,7 @@ MUTANTS = (
         "    magic, kind",
         "    magic, kind",
         "C2",
-        "170",
+        "295",
     ),
     Mutant(
         "the CRC of a record is not checked when it is read alone",
@@ -40,7 +40,7 @@ MUTANTS = (
         "    if not check_body(stream_no, body):\n",
         "    if len(body) < BODY_CRC_BYTES:\n",
         "P9",
-        "380",
+        "32",
     ),
     Mutant(
         "what is missing above W is called corrupt",
@@ -48,7 +48,7 @@ MUTANTS = (
         "            split = min(last, self._proven(first))\n",
         "            split = min(last, self._last_no)\n",
         "V1",
-        "585",
+        "1891",
     ),
     Mutant(
         "what is missing up to W is called torn",
@@ -56,6 +56,6 @@ MUTANTS = (
         "            if first <= split:\n",
         "            if last < self._base_no:\n",
         "V1",
-        "961",
+        "190",
     ),
 )

@@ -21,7 +21,7 @@ MUTANTS = (
         "            file.write_at(data, offset)\n        file.sync()\n",
         "            file.write_at(data, offset)\n",
         "P4",
-        "1916",
+        "1891",
     ),
     Mutant(
         "a start takes every stream for an orphan",

@@ -52,7 +52,7 @@ MUTANTS = (
         "        if not process.connections:\n"
         '            self._engine.lose(process, "agent_lost")\n\n    def refuse(',
         "L2",
-        "1142",
+        "223",
     ),
     Mutant(
         "the death of a process is never noticed",
@@ -76,7 +76,7 @@ MUTANTS = (
         "        elif event.seq < stream.next_seq:\n",
         "        elif event.seq < stream.written_seq:\n",
         "P2",
-        "104",
+        "113",
     ),
     Mutant(
         "of a run that overlaps what was taken nothing is taken",
@@ -110,6 +110,6 @@ MUTANTS = (
         "            if first_seq > self.last_seq + 1:\n",
         "            if first_seq > self.last_seq + 1 and self.run is None:\n",
         "P10",
-        "333",
+        "1891",
     ),
 )

@@ -21,7 +21,7 @@ MUTANTS = (
         "        offset, synced_no = segment.size, engine.batches.synced_no\n",
         "        offset, synced_no = segment.size, engine.batches.written_no\n",
         "V1",
-        "s4167",
+        "40",
     ),
     Mutant(
         "the name of an unlinked segment is not synced away",
@@ -58,7 +58,7 @@ MUTANTS = (
         '        self.status = "complete" if event.clean else "cancelled"\n',
         '        self.status = "complete"\n',
         "SIM3",
-        "1891",
+        "223",
     ),
     Mutant(
         "the finish of an end is not kept",

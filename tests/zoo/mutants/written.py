@@ -85,7 +85,7 @@ MUTANTS = (
         "                segment.first_batch = min(segment.first_batch, synced_no + 1)\n",
         "                assert segment.first_batch\n",
         "G1",
-        "113",
+        "263",
     ),
     Mutant(
         "a failed sync poisons the current segment alone",
@@ -93,7 +93,7 @@ MUTANTS = (
         "            if segment.last_batch > synced_no or segment is self._list[-1]:\n",
         "            if segment is self._list[-1]:\n",
         "P8",
-        "1838",
+        "76",
     ),
     Mutant(
         "a column is one bit too narrow for its largest value",
@@ -117,7 +117,7 @@ MUTANTS = (
         "        return self._unsynced_since + min(period, self.bound)\n",
         "        return self._unsynced_since + 100 * period\n",
         "P4",
-        "333",
+        "190",
     ),
     Mutant(
         "a stop does not flush",
@@ -133,7 +133,7 @@ MUTANTS = (
         "        await self._syncer.sync_all()\n        if",
         "        self._syncer.wake()\n        if",
         "P4",
-        "23",
+        "40",
     ),
     Mutant(
         "a batch that was written again with the others is written once more",
