@@ -8,13 +8,13 @@
 /// <reference lib="esnext.disposable" preserve="true" />
 import { decode } from "@msgpack/msgpack";
 
-import { application, type Application } from "./application.ts";
 import { checkArgument, checkArguments, type Kinds } from "./encoding/argumentChecks.ts";
 import { checkedId, newStreamId } from "./encoding/ids.ts";
 import type { Redact } from "./encoding/redact.ts";
 import * as values from "./encoding/valueEncoding.ts";
 import { Refused, Unavailable } from "./errors.ts";
 import { BACKLOG_BYTES_MAX, BACKLOG_BYTES_MIN, CLOSE_MS, KNOCK_MS, TIMEOUT_MS } from "./limits.ts";
+import { application, type Application } from "./link/application.ts";
 import { Link } from "./link/link.ts";
 import * as links from "./link/linkRegistry.ts";
 import { PRODUCER } from "./link/producer.ts";

@@ -9,8 +9,8 @@
 
 import { basename, extname, resolve } from "node:path";
 
-import { checkedId } from "./encoding/ids.ts";
-import { ID_BYTES_MAX } from "./limits.ts";
+import { checkedId } from "../encoding/ids.ts";
+import { ID_BYTES_MAX } from "../limits.ts";
 
 /** For who sees the replies of all applications; its own are the main program's. */
 const EVERY = "*";
