@@ -19,7 +19,15 @@ from fake_daemon import FakeDaemon
 from walld_client.first_use import first_use, made
 
 PACKAGE = Path(walld_client.__file__).parent
-EAGER = {"NotDurable", "Refused", "Unavailable", "Unsupported", "WalldError", "__version__"}
+EAGER = {
+    "Blocked",
+    "NotDurable",
+    "Refused",
+    "Unavailable",
+    "Unsupported",
+    "WalldError",
+    "__version__",
+}
 LOADED_MAX = 25
 PATIENCE_SECONDS = 60
 OWN = """

@@ -21,7 +21,7 @@ MUTANTS = (
         "        try:\n            file.sync()\n        except OSError:\n",
         "        try:\n            file.size()\n        except OSError:\n",
         "E1",
-        "40",
+        "390",
     ),
     Mutant(
         "sessions: the log lets go though the file was not written",
@@ -32,7 +32,7 @@ MUTANTS = (
         "            except OSError as error:\n"
         '                _log.error("%s", error)\n',
         "N4",
-        "390",
+        "144",
     ),
     Mutant(
         "sessions: an append is acknowledged before the flush",
@@ -73,7 +73,7 @@ MUTANTS = (
         "    return Joined(whole, cut)\n",
         "    return Joined(kept, [])\n",
         "H2",
-        "727",
+        "40",
     ),
     Mutant(
         "sessions: after a start every open turn counts as lost",
