@@ -42,6 +42,15 @@ def blocking(path: str, tag: int) -> dict[str, Any]:
             client.session("s").resume_check(policy={"rm": "deny"})
         except walld_client.Refused as error:
             found["policy"] = told(error)
+        session = client.session("s")
+        for name, ask in (
+            ("settle", lambda: session.settle("c", "ran")),
+            ("resume", session.resume),
+        ):
+            try:
+                ask()
+            except walld_client.Refused as error:
+                found[name] = told(error)
     found["after"] = client.recover("nothing")
     client.close()
     return found
@@ -63,6 +72,12 @@ async def asynchronous(path: str, tag: int) -> dict[str, Any]:
         await client.session("s").resume_check(policy={"rm": "deny"})
     except walld_client.Refused as error:
         found["policy"] = told(error)
+    session = client.session("s")
+    for name, ask in (("settle", lambda: session.settle("c", "ran")), ("resume", session.resume)):
+        try:
+            await ask()
+        except walld_client.Refused as error:
+            found[name] = told(error)
     found["after"] = await client.recover("nothing")
     await client.close()
     return found

@@ -80,6 +80,8 @@ def test_a_verb_that_the_daemon_lacks_is_unsupported(
     assert told["view"] == ["Unsupported", "Project horoscope", version]
     lacks = None if whose == "new" else ["Unsupported", "Project resume", version]
     assert told["policy"] == lacks, "an argument of a view that is there"
+    refused = ["Refused", "", ""]  # there is no call, and no turn
+    assert [told["settle"], told["resume"]] == [lacks or refused] * 2
     assert told["after"] is None, "the client goes on, with a daemon that lives"
 
 

@@ -28,7 +28,7 @@ from walld_client.argument_checks import (
     wrong,
 )
 from walld_client.encoding.value_encoding import brief
-from walld_client.errors import Refused, Unsupported
+from walld_client.errors import Refused
 from walld_client.limits import EVENTS_PAGE
 from walld_client.query.requests import decode_page, decode_placed, decode_view
 from walld_client.recovered.provider import FORMATS, in_format
@@ -236,7 +236,8 @@ class SessionSteps(Appending):
             raise ValueError(f"word must be one of {', '.join(_SETTLED)}, got {brief(word)}")
         while True:
             state = yield from self.state()
-            gate = yield from self.project("resume", missing_artifacts=[])
+            # An older daemon knows no policy: Unsupported, since it would keep the entry unread.
+            gate = yield from self.project("resume", missing_artifacts=[], policy={})
             call = _one_call(gate, call_id, turn, stream_id)
             if call["why"] in ("at_work", "still_runs") and not force:
                 limit = "a call at which nobody is; or force=True"
@@ -390,9 +391,7 @@ def _one_call(
     gate: Mapping[str, Any] | None, call_id: str, turn: str | None, stream_id: str | None
 ) -> dict[str, Any]:
     """The call that is meant, as the gate judges it. Raises Refused."""
-    calls: list[dict[str, Any]] | None = [] if gate is None else gate.get("calls")
-    if calls is None:  # it would keep the entry, and the call would stay open
-        raise Unsupported("tool_settled", "of an earlier build")
+    calls: list[dict[str, Any]] = [] if gate is None else gate["calls"]
     found = [
         one
         for one in calls

@@ -118,7 +118,8 @@ class _Judged:
         """(the seq that it is judged at, the gate's word, the newest turn). Refused, Blocked."""
         session = self.session
         state = yield from session.state()
-        told = yield from session.resume_check(self.workspace, self.policy)
+        # With a policy, if an empty one: an older daemon, whose gate has no owners, is Unsupported.
+        told = yield from session.resume_check(self.workspace, self.policy or {})
         turns = [] if state is None else state["turns"]
         if state is None or told is None or not turns:
             raise Refused("nothing_to_resume", "no turn", "a turn that was not completed")
