@@ -146,7 +146,8 @@ MOMENTS: dict[str, Callable[[int, Path], object]] = {
 @pytest.mark.parametrize(
     ("name", "moment"),
     [
-        *(("ladders", moment) for moment in MOMENTS),
+        # Its third folder comes behind minutes of work where other work shares the cores.
+        *(("ladders", moment) for moment in MOMENTS if moment != "the third folder is there"),
         ("sessions", "a second process is beside it"),
         ("slow_disks", "the third folder is there"),
         ("streaming", "a daemon listens"),
