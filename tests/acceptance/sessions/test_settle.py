@@ -83,6 +83,26 @@ def test_it_may_run_and_a_retry_takes_its_place(daemon: DaemonProcess, session: 
     assert sent(session) == "deployed"
 
 
+@pytest.mark.parametrize("asks", ["turn.approval('c1', 'asked')", ""])
+def test_a_call_that_waited_for_a_person_may_run_once_one_says_so(
+    daemon: DaemonProcess, make_agent: Callable[..., Obedient], asks: str
+) -> None:
+    """Killed while it waited: the turn has ended, and nobody could grant it there."""
+    agent = make_agent(daemon)
+    policy = "'never-rerun'" if asks else "'require-user-confirmation'"
+    agent.do(STARTED.replace("'never-rerun'", policy).replace("turn.tool_started('c1')", asks))
+    agent.kill()
+    session = daemon.reader.session("s")
+    until(lambda: session.resume_check()["owner"] is None, "its process is gone")
+    gate = session.resume_check()
+    assert (gate["status"], gate["calls"][0]["may"]) == ("blocked", "ask_user")
+    assert settle(daemon, "c1", "--grant", "--for", "1h").returncode == 0
+    gate = session.resume_check()
+    assert (gate["status"], gate["calls"][0]["why"]) == ("ok", "never_started")
+    assert settle(daemon, "c1", "--deny").returncode == 0
+    assert session.resume_check()["status"] == "ok", "it is denied: nothing is left to ask"
+
+
 def test_what_is_denied_is_never_run(daemon: DaemonProcess, session: Any) -> None:
     assert settle(daemon, "c1", "--deny", "--note", "not on a Friday").returncode == 0
     gate = session.resume_check()

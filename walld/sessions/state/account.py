@@ -437,6 +437,8 @@ class Calls:
         call.settled = event
         if word == "granted":
             call.seqs["approved"] = event.seq
+            if "started" not in call.seqs:
+                call.state.state = "approved"
         elif word == "denied":
             call.seqs["denied"] = event.seq
         elif payload.get("result") is not None:
