@@ -97,6 +97,28 @@ def test_a_retry_beside_a_living_worker_is_refused_and_ones_own_is_not(
     assert session.submit("do it", retry_of=again).state == "submitted"
 
 
+def test_a_process_that_lives_in_an_older_turn_is_a_reason_and_no_loop(
+    daemon: DaemonProcess, make_agent: Callable[..., Obedient]
+) -> None:
+    other = make_agent(daemon)
+    other.do("turn = client.session('s').submit('first')")
+    session = killed_beside(daemon, make_agent)
+    with pytest.raises(walld_client.Blocked) as blocked:
+        session.resume()
+    assert [one["code"] for one in blocked.value.reasons] == ["at_work"]
+    other.do("turn.completed()")
+    assert session.resume().message_id == "m"
+
+
+def killed_beside(daemon: DaemonProcess, make_agent: Callable[..., Obedient]) -> Any:
+    agent = make_agent(daemon)
+    agent.do("client.session('s').submit('second', message_id='m')")
+    agent.kill()
+    session = daemon.reader.session("s")
+    until(lambda: session.state()["turns"][-1]["state"] == "interrupted", "its process is gone")
+    return session
+
+
 def test_check_wants_a_look_and_blocked_a_person(
     daemon: DaemonProcess, make_agent: Callable[..., Obedient]
 ) -> None:
@@ -107,6 +129,8 @@ def test_check_wants_a_look_and_blocked_a_person(
     assert (blocked.value.status, blocked.value.calls[0]["may"]) == ("check", "check_then_run")
     with pytest.raises(ValueError, match=r"did_not_run"):
         session.resume(checked={"c1": "perhaps"})
+    with pytest.raises(walld_client.Refused, match="unknown_call"):
+        session.resume(checked={"c9": "ran"}, accept="check")
     turn = session.resume(checked={"c1": "ran"})
     assert (turn.calls, session.resume_check()["status"]) == ([], "ok")
     assert [one["payload"]["word"] for one in session.find("tool_settled")] == ["ran"]

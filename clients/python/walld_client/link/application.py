@@ -44,8 +44,7 @@ def _main_program() -> str:
     path = getattr(sys.modules.get("__main__"), "__file__", None)
     if not path:  # a shell, `-c`, `-`; or a program that has Python within it
         path = sys.argv[0] if getattr(sys, "argv", None) else ""
-        launcher = os.path.basename(path)
-        return _launched(launcher if launcher in _LAUNCHERS else launcher or "python")
+        return _launched(os.path.basename(path))
     path = os.path.abspath(path)
     name = os.path.splitext(os.path.basename(path))[0]
     if name == "__main__":  # `python -m NAME`

@@ -46,7 +46,7 @@ from walld_client.session.views import asked_view
 from walld_client.steps import Asked, Done, Steps
 from walld_client.wire import messages as wire
 
-__all__ = ["SessionSteps"]
+__all__ = ["SessionSteps", "of_call", "one_call"]
 
 _SETTLED = ("ran", "did_not_run", "granted", "denied")
 _POLICY_WORDS = ("allow", "ask", "deny")
@@ -238,14 +238,13 @@ class SessionSteps(Appending):
             state = yield from self.state()
             # An older daemon knows no policy: Unsupported, since it would keep the entry unread.
             gate = yield from self.project("resume", missing_artifacts=[], policy={})
-            call = _one_call(gate, call_id, turn, stream_id)
+            call = one_call(gate, call_id, turn, stream_id)
             if call["why"] in ("at_work", "still_runs") and not force:
                 limit = "a call at which nobody is; or force=True"
                 raise Refused("call_at_work", call_id, limit, "its process lives: ask it")
-            of = {"turn": call["turn"]} if call["turn"] is not None else {"stream": call["stream"]}
             said = {"result": result, "note": note, "by": by, "scope": scope}
             said["expires_at"] = expires_at
-            payload = {"of": of | {"call_id": call_id}, "word": word}
+            payload = {"of": of_call(call), "word": word}
             payload |= {name: value for name, value in said.items() if value is not None}
             if call["settled"] == word:  # said already
                 events = yield from self.find("tool_settled")
@@ -387,8 +386,17 @@ def _policy_word(word: object) -> str:
     return word
 
 
-def _one_call(
-    gate: Mapping[str, Any] | None, call_id: str, turn: str | None, stream_id: str | None
+def of_call(call: Mapping[str, Any]) -> dict[str, Any]:
+    """What names a call of the gate in a `tool_settled`."""
+    where = "stream" if call["turn"] is None else "turn"
+    return {where: call[where], "call_id": call["call_id"]}
+
+
+def one_call(
+    gate: Mapping[str, Any] | None,
+    call_id: str,
+    turn: str | None = None,
+    stream_id: str | None = None,
 ) -> dict[str, Any]:
     """The call that is meant, as the gate judges it. Raises Refused."""
     calls: list[dict[str, Any]] = [] if gate is None else gate["calls"]

@@ -23,7 +23,7 @@ from walld_client.ids import new_entry_id
 from walld_client.query.requests import is_passing
 from walld_client.session import artifacts, entries
 from walld_client.session.entries import Draft, Entry, draft
-from walld_client.session.session_steps import SessionSteps
+from walld_client.session.session_steps import SessionSteps, of_call, one_call
 from walld_client.session.turn_steps import TurnSteps, find_turn
 from walld_client.steps import Steps, within
 from walld_client.wire import messages as wire
@@ -125,10 +125,12 @@ class _Judged:
             raise Refused("nothing_to_resume", "no turn", "a turn that was not completed")
         turn = turns[-1]
         before, self.newest = self.newest, turn["turn_id"]
+        after = yield from session.state()
+        if after is None or after["last_seq"] != state["last_seq"]:
+            raise Refused("stale", "", "")  # the two were not told of the same log
         owner = told["owner"]
-        if owner is not None and owner["turn"] not in (None, self.newest):
-            raise Refused("stale", self.newest, str(owner["turn"]))  # submitted in between
-        if before not in (None, self.newest) or (owner is not None and turn.get("retry_of")):
+        is_worked_on = owner is not None and owner["turn"] == self.newest
+        if before not in (None, self.newest) or (is_worked_on and turn.get("retry_of")):
             who = turn["state"] if owner is None else f"process {owner['pid']}"
             limit = f"{before or turn.get('retry_of')} is the newest turn"
             raise Refused("already_resumed", f"turn {self.newest}, {who}", limit)
@@ -141,18 +143,19 @@ class _Judged:
 
     def settled(self, told: Mapping[str, Any]) -> list[Draft]:
         """What the caller has looked at. Raises Blocked where something else keeps it."""
-        drafts, left = [], []
-        for reason in told["reasons"]:
-            word = self.checked.get(reason.get("call_id", ""))
-            if reason["verdict"] != "check" or (word is None and not self.accepts_check):
-                left.append(reason)
-            elif word is not None:
-                of = {"turn": reason["turn"], "call_id": reason["call_id"]}
-                drafts.append(draft("tool_settled", {"of": of, "word": word}, leaf=False))
+        left = [
+            reason
+            for reason in told["reasons"]
+            if reason["verdict"] != "check"
+            or not (self.accepts_check or reason.get("call_id") in self.checked)
+        ]
         if left:
             blocks = any(one["verdict"] == "blocked" for one in left)
             raise Blocked("blocked" if blocks else "check", left, told["calls"])
-        return drafts
+        return [
+            draft("tool_settled", {"of": of_call(one_call(told, name)), "word": word}, leaf=False)
+            for name, word in self.checked.items()
+        ]
 
 
 def _resume(judged: _Judged) -> Steps[TurnSteps]:
