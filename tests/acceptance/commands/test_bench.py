@@ -146,7 +146,7 @@ MOMENTS: dict[str, Callable[[int, Path], object]] = {
 @pytest.mark.parametrize(
     ("name", "moment"),
     [
-        # Its third folder comes behind minutes of work where other work shares the cores.
+        # Its third folder comes too late where other work shares the cores.
         *(("ladders", moment) for moment in MOMENTS if moment != "the third folder is there"),
         ("sessions", "a second process is beside it"),
         ("slow_disks", "the third folder is there"),
