@@ -86,6 +86,10 @@ fast: $(VENV)/tools
 	@$(BIN)/ruff check --quiet $(SOURCES)
 	@$(BIN)/mypy
 	@tests="$$($(BIN)/python .ci/fast.py)" && $(RUN_TESTS) -m 'not sweep' $$tests
+	@tests="$$($(BIN)/python .ci/fast.py --node)"; test -n "$$tests" || exit 0; \
+	if ! { $(NODE_OK) && test -d clients/node/node_modules; }; then echo 'fast: `make test-node` has the tests of what differs in the Node client'; exit; fi; \
+	cd clients/node && npm run --silent pretest && \
+		WALLD_COMMAND="$(CURDIR)/$(BIN)/walld" node --expose-gc --test --test-timeout=60000 --test-concurrency=2 --test-reporter=dot $$tests
 
 test: $(VENV)/tools
 	$(RUN_TESTS) -m 'not sweep' tests $(OWN_TARGETS:%=--ignore=tests/%)

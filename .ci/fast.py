@@ -1,7 +1,7 @@
 """The files of tests that `make fast` runs: those of what differs from the main branch.
 
 Owns: the way from a changed file to the tests nearest to it, the bound on how many. Refuses:
-running them.
+running them. With `--node` it prints those of the Node client instead, as they are built.
 
 Tests mirror the packages: those of `walld/a/b/c.py` are `tests/unit/a/b/test_c*.py`, then the
 other files of that folder, or of the next parent that is there. Behind FILES_MAX files the rest is
@@ -23,6 +23,15 @@ PACKAGES: Final = {"clients/python/walld_client": "client", "walld": "", "bench"
 QUIET: Final = ("walld/wal", "walld/replies")
 ALWAYS: Final = ("test_tidy.py",)
 LOOP: Final = (".ci", "Makefile", "pyproject.toml")
+VECTORS: Final = "clients/vectors"
+VECTORS_TESTS: Final = (
+    "tests/unit/pages/test_vectors.py",
+    "tests/unit/client/query/test_client_offline.py",
+    "tests/acceptance/daemon/test_malformed.py",
+)
+"""Those that read the vectors, or make them anew."""
+NODE: Final = "clients/node"
+NODE_VECTORS_TEST: Final = "test/wire/vectors.test.ts"
 OWN_TARGETS: Final = {
     "adapters", "crash", "fuzz", "kernel", "nfs", "rivals", "simulation", "upgrade", "zoo"
 }  # fmt: skip
@@ -64,6 +73,8 @@ def near(root: Path, name: str) -> Iterator[tuple[int, Path]]:
         return
     if name.startswith(LOOP):
         yield from ((0, test) for test in sorted((root / "tests/ci").glob("test_*.py")))
+    if path.is_relative_to(VECTORS):
+        yield from ((0, root / test) for test in VECTORS_TESTS)
     if path.suffix == ".md":
         yield from ((1, test) for test in (root / "tests/unit").rglob("test_docs.py"))
     for folder, place in PACKAGES.items():
@@ -96,8 +107,33 @@ def chosen(root: Path, names: Sequence[str]) -> list[Path]:
     return sorted(ranks, key=lambda test: (ranks[test], test))
 
 
-def main() -> int:
+def of_node(root: Path, names: Sequence[str]) -> list[Path]:
+    """Tests of the Node client for what was changed, below its folder: those of the package."""
+    node = root / NODE
+    found: set[Path] = set()
+    for name in names:
+        path = Path(name)
+        if path.is_relative_to(VECTORS):
+            found.add(node / NODE_VECTORS_TEST)
+        elif name.endswith(".test.ts") and path.is_relative_to(f"{NODE}/test"):
+            found |= {path for path in (root / path,) if path.exists()}
+        elif path.suffix == ".ts" and path.is_relative_to(f"{NODE}/src"):
+            package = path.relative_to(f"{NODE}/src").parent
+            # A package without tests of its own, and the modules above all packages: those above.
+            while not (tests := sorted((node / "test" / package).glob("*.test.ts"))):
+                if package == Path():
+                    break
+                package = package.parent
+            found |= set(tests)
+    return sorted(path.relative_to(node) for path in found)
+
+
+def main(words: Sequence[str]) -> int:
     names = changed(ROOT)
+    if words == ["--node"]:
+        # tsc keeps the folders; what runs is JavaScript.
+        print(*(Path("build") / test.with_suffix(".js") for test in of_node(ROOT, names)))
+        return 0
     if not any(list(near(ROOT, name)) for name in names):
         print("fast: nothing differs that has unit tests: a small set", file=sys.stderr)
         names = [
@@ -112,4 +148,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(main(sys.argv[1:]))

@@ -6,7 +6,19 @@ import subprocess
 from pathlib import Path
 
 import pytest
-from fast import ALWAYS, FILES_MAX, QUIET, ROOT, changed, chosen, near
+from fast import (
+    ALWAYS,
+    FILES_MAX,
+    NODE,
+    QUIET,
+    ROOT,
+    VECTORS,
+    VECTORS_TESTS,
+    changed,
+    chosen,
+    near,
+    of_node,
+)
 
 TREE = [
     "tests/test_tidy.py",
@@ -112,3 +124,37 @@ def test_a_fresh_clone_has_a_small_set() -> None:
     modules = [path for folder in QUIET for path in (ROOT / folder).rglob("*.py")]
     tests = chosen(ROOT, [str(path.relative_to(ROOT)) for path in modules])
     assert len(ALWAYS) + 5 < len(tests) <= FILES_MAX
+
+
+@pytest.mark.parametrize("name", ["frames.json", "frames.py"])
+def test_vectors_have_the_tests_that_read_them(name: str) -> None:
+    near_ones = {test.relative_to(ROOT) for _, test in near(ROOT, f"{VECTORS}/{name}")}
+    assert {Path(test) for test in VECTORS_TESTS} == near_ones
+    assert all((ROOT / test).exists() for test in VECTORS_TESTS)
+
+
+@pytest.mark.parametrize(
+    ("name", "tests"),
+    [
+        (f"{NODE}/src/link/backlog.ts", ["link/a", "link/b"]),
+        (f"{NODE}/src/encoding/ids.ts", ["top"]),
+        (f"{NODE}/src/client.ts", ["top"]),
+        (f"{NODE}/test/link/a.test.ts", ["link/a"]),
+        (f"{NODE}/test/link/gone.test.ts", []),
+        (f"{NODE}/test/support/daemon.ts", []),
+        (f"{VECTORS}/frames.json", ["wire/vectors"]),
+        ("walld/link/backlog.py", []),
+    ],
+)
+def test_of_the_node_client(tmp_path: Path, name: str, tests: list[str]) -> None:
+    for test in ("top", "link/a", "link/b", "wire/vectors"):
+        path = tmp_path / NODE / "test" / f"{test}.test.ts"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.touch()
+    assert of_node(tmp_path, [name]) == [Path(f"test/{test}.test.ts") for test in tests]
+
+
+def test_each_source_of_the_node_client_has_one() -> None:
+    sources = [path.relative_to(ROOT) for path in (ROOT / NODE / "src").rglob("*.ts")]
+    assert sources
+    assert [str(path) for path in sources if not of_node(ROOT, [str(path)])] == []
