@@ -1,5 +1,5 @@
-# What a newcomer types. Each target makes its own .venv: python >= 3.11, make and a package index
-# that pip knows are all it needs.
+# What a newcomer types. The first target makes .venv, the others use it: python >= 3.11, make and a
+# package index that pip knows are all that is needed.
 
 VENV := .venv
 BIN := $(VENV)/bin
@@ -44,7 +44,7 @@ help:
 	@echo 'make test-crash  SIGKILL, small disks, and that the loops of make kernel, rivals and test-nfs find what is planted; root for most'
 	@echo 'make test-upgrade  the builds before this one: their data, clients and daemons with those of this tree'
 	@echo 'make test-install  wheels, sdists and the npm package, installed where nothing else is'
-	@echo 'make nightly everything in full, in parts of an hour; ROOM=name, PART=2/4; writes docs/data/nightly.json'
+	@echo 'make nightly everything in full, in parts of an hour; ROOM=name, PART=2/5; writes docs/data/nightly.json'
 	@echo 'make test-node  the tests of the Node client, against a real daemon; Node >= 20 and npm'
 	@echo 'make test-adapters  each SDK from the registry in a venv of its own, and its tests; GROUP=name for some'
 	@echo 'make bench-adapters  what each adapter adds to a chunk, in the venvs of test-adapters'

@@ -3,14 +3,15 @@
 Owns: the way from a changed file to the tests nearest to it, the bound on how many. Refuses:
 running them. With `--node` it prints those of the Node client instead, as they are built.
 
-Tests mirror the packages: those of `walld/a/b/c.py` are `tests/unit/a/b/test_c*.py`, then the
-other files of that folder, or of the next parent that is there. Behind FILES_MAX files the rest is
-for `make test`, and this says so. Where nothing differs, as in a fresh clone, it is as if all of
-QUIET did.
+Tests mirror the packages: those of `walld/a/b/c.py` are the files of `tests/unit/a/b` that have `c`
+in their name, then the others of that folder, or of the next parent that is there. A helper of the
+tests has those that import it. Behind FILES_MAX files the rest is for `make test`, and this says
+so. Where nothing differs, as in a fresh clone, it is as if all of DEFAULT_PACKAGES did.
 """
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
@@ -20,7 +21,7 @@ from typing import Final
 ROOT: Final = Path(__file__).resolve().parents[1]
 PACKAGES: Final = {"clients/python/walld_client": "client", "walld": "", "bench": "bench"}
 """Folders of product code, and where their tests are below tests/unit."""
-QUIET: Final = ("walld/wal", "walld/replies")
+DEFAULT_PACKAGES: Final = ("walld/wal", "walld/replies")
 ALWAYS: Final = ("test_tidy.py",)
 LOOP: Final = (".ci", "Makefile", "pyproject.toml")
 VECTORS: Final = "clients/vectors"
@@ -67,9 +68,8 @@ def near(root: Path, name: str) -> Iterator[tuple[int, Path]]:
     """Tests of a changed file, 0 for those of its own, 1 for its neighbours'."""
     path = Path(name)
     if path.parts[0] == "tests":
-        own = path.name.startswith("test_") and path.suffix == ".py"
-        if own and not OWN_TARGETS & set(path.parts) and (root / path).exists():
-            yield 0, root / path
+        if path.suffix == ".py" and not OWN_TARGETS & set(path.parts):
+            yield from _of_tests(root, path)
         return
     if name.startswith(LOOP):
         yield from ((0, test) for test in sorted((root / "tests/ci").glob("test_*.py")))
@@ -83,6 +83,18 @@ def near(root: Path, name: str) -> Iterator[tuple[int, Path]]:
             return
 
 
+def _of_tests(root: Path, path: Path) -> Iterator[tuple[int, Path]]:
+    if path.name.startswith("test_"):
+        if (root / path).exists():
+            yield 0, root / path
+        return
+    imports = re.compile(rf"^(from|import) [\w.]*\b{re.escape(path.stem)}\b", re.MULTILINE)
+    for test in sorted((root / "tests").rglob("test_*.py")):
+        is_elsewhere = OWN_TARGETS & set(test.relative_to(root).parts)
+        if not is_elsewhere and imports.search(test.read_text()):
+            yield 1, test
+
+
 def _of_module(unit: Path, place: str, module: Path) -> Iterator[tuple[int, Path]]:
     folder = unit / place / module.parent
     while not folder.is_dir():
@@ -90,9 +102,9 @@ def _of_module(unit: Path, place: str, module: Path) -> Iterator[tuple[int, Path
     # Beside all that no package has: only by its name there.
     flat = folder == unit
     prefix = f"{place}_" if flat and place else ""
+    own = re.compile(rf"test_(?:\w+_)?{prefix}{module.stem}(?:_\w+)?")
     for test in sorted(folder.glob("test_*.py")):
-        own = test.stem == f"test_{prefix}{module.stem}"
-        if own or test.stem.startswith(f"test_{prefix}{module.stem}_"):
+        if own.fullmatch(test.stem):
             yield 0, test
         elif not flat:
             yield 1, test
@@ -137,7 +149,9 @@ def main(words: Sequence[str]) -> int:
     if not any(list(near(ROOT, name)) for name in names):
         print("fast: nothing differs that has unit tests: a small set", file=sys.stderr)
         names = [
-            str(path.relative_to(ROOT)) for one in QUIET for path in (ROOT / one).rglob("*.py")
+            str(path.relative_to(ROOT))
+            for one in DEFAULT_PACKAGES
+            for path in (ROOT / one).rglob("*.py")
         ]
     tests = chosen(ROOT, names)
     if len(tests) > FILES_MAX:

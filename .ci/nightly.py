@@ -1,4 +1,4 @@
-"""`python nightly.py [--room NAME] [--part 2/4]`: everything in full, room by room, part by part.
+"""`python nightly.py [--room NAME] [--part 2/5]`: everything in full, room by room, part by part.
 
 Owns: what `rooms.toml` may say, the rows of `docs/data/nightly.json`, the rule when a room's rows
 are too old. Refuses: running steps (`lanes.py`).
@@ -118,7 +118,7 @@ def with_results(
 
 
 def parts_of(room: Room, wanted: str) -> list[int]:
-    """The numbers of the parts to run; "2/4" is the second of four."""
+    """The numbers of the parts to run; "2/5" is the second of five."""
     numbers = list(range(1, len(room.parts) + 1))
     if not wanted:
         return numbers
@@ -148,7 +148,7 @@ def nightly(room: Room, wanted: str, commit: str) -> bool:
 def main() -> int:
     parser = argparse.ArgumentParser(prog="nightly", description=__doc__.split("\n")[0])
     parser.add_argument("--room", default="", help="one of .ci/rooms.toml (all)")
-    parser.add_argument("--part", default="", help="2/4: the second of four; wants a room")
+    parser.add_argument("--part", default="", help="2/5: the second of five; wants a room")
     options = parser.parse_args()
     rooms = rooms_of(ROOMS)
     if options.room and options.room not in rooms:

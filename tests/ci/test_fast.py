@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from fast import (
     ALWAYS,
+    DEFAULT_PACKAGES,
     FILES_MAX,
     NODE,
-    QUIET,
     ROOT,
     VECTORS,
     VECTORS_TESTS,
@@ -26,13 +26,13 @@ TREE = [
     "tests/crash/test_disk.py",
     "tests/acceptance/test_demo.py",
     "tests/unit/test_docs.py",
-    "tests/unit/test_keeper.py",
-    "tests/unit/test_keeper_unread.py",
+    "tests/unit/test_partials.py",
+    "tests/unit/test_partials_unread.py",
     "tests/unit/test_client_reply.py",
     "tests/unit/test_client_reply_ends.py",
     "tests/unit/daemon/test_service.py",
-    "tests/unit/daemon/transport/test_door.py",
-    "tests/unit/daemon/transport/test_door_full.py",
+    "tests/unit/daemon/transport/test_acceptor.py",
+    "tests/unit/daemon/transport/test_acceptor_full.py",
     "tests/unit/daemon/transport/test_liveness.py",
     "tests/unit/client/link/test_link.py",
 ]
@@ -50,19 +50,19 @@ def tree(tmp_path: Path) -> Path:
     ("name", "own", "neighbours"),
     [
         (
-            "walld/daemon/transport/door.py",
-            ["test_door", "test_door_full"],
+            "walld/daemon/transport/acceptor.py",
+            ["test_acceptor", "test_acceptor_full"],
             ["test_liveness"],
         ),
         # The next parent that is there.
         (
             "walld/daemon/transport/inner/frames.py",
             [],
-            ["test_door", "test_door_full", "test_liveness"],
+            ["test_acceptor", "test_acceptor_full", "test_liveness"],
         ),
         ("walld/daemon/storage/service.py", ["test_service"], []),
         # No folder of its package: by its name alone.
-        ("walld/engine/keeper.py", ["test_keeper", "test_keeper_unread"], []),
+        ("walld/engine/partials.py", ["test_partials", "test_partials_unread"], []),
         ("clients/python/walld_client/link/link.py", ["test_link"], []),
         ("walld/limits.py", [], []),
         ("tests/acceptance/test_demo.py", ["test_demo"], []),
@@ -88,10 +88,39 @@ def test_of_the_client_by_name_where_it_has_no_folder(tmp_path: Path) -> None:
     assert found == ["test_client_reply.py", "test_client_reply_ends.py"]
 
 
+def test_those_of_a_module_may_have_a_word_before_its_name(tmp_path: Path) -> None:
+    link = tmp_path / "tests/unit/client/link"
+    link.mkdir(parents=True)
+    for name in ("test_client_backlog.py", "test_backlogs.py", "test_link_backlog_full.py"):
+        (link / name).touch()
+    found = list(near(tmp_path, "clients/python/walld_client/link/backlog.py"))
+    assert [(rank, test.name) for rank, test in found] == [
+        (1, "test_backlogs.py"), (0, "test_client_backlog.py"), (0, "test_link_backlog_full.py"),
+    ]  # fmt: skip
+
+
+def test_a_helper_of_tests_has_those_that_import_it(tmp_path: Path) -> None:
+    tests = tmp_path / "tests"
+    (tests / "unit").mkdir(parents=True)
+    (tests / "crash").mkdir()
+    words = {
+        "unit/test_one.py": "from engine_world import World\n",
+        "unit/test_two.py": "import engine_world\n",
+        "unit/test_other.py": "from other import engine_world_of\n",
+        "crash/test_three.py": "import engine_world\n",
+    }
+    for name, text in words.items():
+        (tests / name).write_text(text)
+    found = [(rank, test.name) for rank, test in near(tmp_path, "tests/engine_world.py")]
+    assert found == [(1, "test_one.py"), (1, "test_two.py")]
+
+
 def test_the_nearest_come_first_and_each_once(tree: Path) -> None:
-    tests = chosen(tree, ["walld/daemon/transport/liveness.py", "walld/daemon/transport/door.py"])
+    tests = chosen(
+        tree, ["walld/daemon/transport/liveness.py", "walld/daemon/transport/acceptor.py"]
+    )
     assert [test.name for test in tests] == [
-        "test_tidy.py", "test_door.py", "test_door_full.py", "test_liveness.py",
+        "test_tidy.py", "test_acceptor.py", "test_acceptor_full.py", "test_liveness.py",
     ]  # fmt: skip
 
 
@@ -121,7 +150,7 @@ def test_no_repository_is_nothing_changed(tmp_path: Path) -> None:
 
 
 def test_a_fresh_clone_has_a_small_set() -> None:
-    modules = [path for folder in QUIET for path in (ROOT / folder).rglob("*.py")]
+    modules = [path for folder in DEFAULT_PACKAGES for path in (ROOT / folder).rglob("*.py")]
     tests = chosen(ROOT, [str(path.relative_to(ROOT)) for path in modules])
     assert len(ALWAYS) + 5 < len(tests) <= FILES_MAX
 
