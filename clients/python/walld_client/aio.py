@@ -19,7 +19,7 @@ from walld_client.errors import Unavailable
 from walld_client.first_use import first_use, loading, made
 from walld_client.limits import BACKLOG_BYTES_MAX, CLOSE_SECONDS, TIMEOUT_SECONDS
 from walld_client.link_registry import WORD_SECONDS
-from walld_client.reply.aio_reply import Reply, settler
+from walld_client.reply.aio_reply import Reply, settled, settler
 
 if TYPE_CHECKING:
     from walld_client.query.aio_pool import AsyncPool
@@ -205,7 +205,7 @@ class Client(ClientBase):
         settle = settler(flushed)
         done = self._link.flush(lambda: settle(True))
         if not done and self._link.reconnect.connections > 0:
-            done = await _until(deadline, flushed)
+            done = await settled(flushed, deadline - loop.time())
         if done:
             await self._hear_refusals(deadline)
         append_queue: AppendQueue | None = made(self, "_append_queue")
@@ -226,7 +226,7 @@ class Client(ClientBase):
         heard: asyncio.Future[bool] = loop.create_future()
         asked = self._link.ask_whether_begun(settler(heard))
         if asked is not None:
-            await _until(min(deadline, loop.time() + WORD_SECONDS), heard)
+            await settled(heard, min(deadline - loop.time(), WORD_SECONDS))
             self._link.forget_drain(asked)
 
     async def _let_go(self, deadline: float) -> None:
@@ -235,7 +235,7 @@ class Client(ClientBase):
             closed: asyncio.Future[bool] = loop.create_future()
             tell = settler(closed)
             self._link.shut(lambda: tell(True))
-            await _until(max(deadline, loop.time() + 0.1), closed)
+            await settled(closed, max(deadline - loop.time(), 0.1))
 
     async def _asked(self, steps: Steps[_T]) -> _T:
         return await run(self._pool, self._after_posts(steps))
@@ -274,11 +274,3 @@ def connect(
 
         return AsyncNullClient()
     return Client(socket, data, timeout, backlog_bytes_max, redact, app)
-
-
-async def _until(deadline: float, future: asyncio.Future[bool]) -> bool:
-    try:
-        async with asyncio.timeout_at(deadline):
-            return await future
-    except TimeoutError:
-        return False

@@ -475,7 +475,7 @@ class Client(ClientBase):
         if self._parts():
             closed = threading.Event()
             self._link.shut(closed.set)
-            closed.wait(max(0.1, _left(deadline)))
+            process.io_thread().wait(closed, max(0.1, _left(deadline)))
 
     def _asked(self, steps: Steps[_T]) -> _T:
         return run(self._pool, self._after_posts(steps))

@@ -72,12 +72,14 @@ def flushed(link: Link, timeout: float) -> bool:
     told = threading.Event()
     deadline = time.monotonic() + timeout
     taken = link.flush(told.set)
-    taken = taken or (link.reconnect.connections > 0 and told.wait(timeout))
+    taken = taken or (link.reconnect.connections > 0 and process.io_thread().wait(told, timeout))
     if taken:
         heard = threading.Event()
         asked = link.ask_whether_begun(lambda _reached: heard.set())
         if asked is not None:
-            heard.wait(min(WORD_SECONDS, max(0.0, deadline - time.monotonic())))
+            process.io_thread().wait(
+                heard, min(WORD_SECONDS, max(0.0, deadline - time.monotonic()))
+            )
             link.forget_drain(asked)
     return taken
 

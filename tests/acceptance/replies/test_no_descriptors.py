@@ -72,6 +72,21 @@ def test_a_connection_that_is_lost_at_the_limit_is_made_again(
     assert daemon.arrived("r", 2).text == "one two"
 
 
+def test_who_waits_does_the_work_of_a_thread_that_cannot_be_started(
+    daemon: DaemonProcess, agent: Obedient
+) -> None:
+    agent.do("import threading; threading.stack_size(1 << 46)")
+    agent.do("reply = client.reply('s', stream_id='r')")
+    for said in (1, 2):
+        assert agent.do("reply.token('word ')") == said
+        assert agent.do("reply.drain(20, 'synced')") is True
+        daemon.kill()
+        daemon.start()
+    assert agent.do("reply.token('word ')") == 3
+    assert agent.do("client.close()") is True
+    assert daemon.arrived("r", 3).text == "word " * 3
+
+
 def test_a_thread_that_cannot_be_started_is_started_later(
     daemon: DaemonProcess, agent: Obedient
 ) -> None:

@@ -13,7 +13,10 @@ be somebody else's file by then.
 
 A program at its limit of open files has no pipe to be had, one at its limit of threads no thread.
 Neither is the program's trouble: without a pipe the thread looks by itself, four times a second;
-without a thread each further call of `keep` tries again (`link.py`, in its chores).
+without a thread each further call of `keep` tries again (`link.py`, in its chores), and whoever
+waits for the daemon does its work meanwhile (`wait`, `work`).
+
+Invariant: one thread at a time does this work.
 """
 
 from __future__ import annotations
@@ -54,6 +57,7 @@ class IOThread:
         self._kept: list[Attended] = []
         self._thread: threading.Thread | None = None
         self._pipe: tuple[int, int] | None = None
+        self._working = threading.Lock()
         self.lacks_thread = False
         """The kernel refused one. People were told; whoever calls `keep` next tries again."""
 
@@ -85,6 +89,29 @@ class IOThread:
         self._thread = thread
         self.lacks_thread = False
 
+    def wait(self, told: threading.Event, timeout: float) -> bool:
+        """Wait until `told` is set; False: not within `timeout` seconds. Where the kernel refused
+        a thread the caller does its work meanwhile: nobody else would ever set it.
+        """
+        deadline = time.monotonic() + timeout
+        while self.lacks_thread and not told.is_set():
+            left = deadline - time.monotonic()
+            if left <= 0.0:
+                return False
+            self.work(min(left, _UNWOKEN_SECONDS))
+        return told.wait(max(0.0, deadline - time.monotonic()))
+
+    def work(self, seconds: float) -> None:
+        """One round of the thread's work in the caller's, `seconds` at most; none where another
+        thread does it all that time.
+        """
+        if not self._working.acquire(timeout=seconds):
+            return
+        try:
+            self._round(seconds)
+        finally:
+            self._working.release()
+
     def wake(self) -> None:
         """Make the thread look. Takes no lock: also legal in a finalizer or a signal handler."""
         if self._pipe is not None:
@@ -101,23 +128,29 @@ class IOThread:
             self._pipe = None
 
     def _run(self) -> None:
-        while True:
-            with self._lock:
-                kept = list(self._kept)
-                if not kept:
-                    self._thread = None
-                    return
-            try:
-                events = self._sleep(kept)
-            except Exception:
-                # Our own bug, as in `_attended`: without this thread nothing is ever resent.
-                _log.exception("walld's thread failed, it goes on")
-                time.sleep(1.0)
-                continue
-            for thing, seen in events:
-                if not self._attended(thing, seen):
-                    with self._lock:
-                        self._kept.remove(thing)
+        with self._working:
+            while True:
+                with self._lock:
+                    if not self._kept:
+                        self._thread = None
+                        return
+                self._round(None)
+
+    def _round(self, seconds: float | None) -> None:
+        """Sleep until something is due, `seconds` at most, and attend to it."""
+        with self._lock:
+            kept = list(self._kept)
+        try:
+            events = self._sleep(kept, seconds)
+        except Exception:
+            # Our own bug, as in `_attended`: without this thread nothing is ever resent.
+            _log.exception("walld's thread failed, it goes on")
+            time.sleep(1.0)
+            return
+        for thing, seen in events:
+            if not self._attended(thing, seen):
+                with self._lock:
+                    self._kept.remove(thing)
 
     def _reader(self) -> int:
         """The end of the pipe to wait for; -1 while there is none to be had. For the thread alone.
@@ -138,8 +171,8 @@ class IOThread:
             self._pipe = reader, writer
         return self._pipe[0]
 
-    def _sleep(self, kept: list[Attended]) -> list[tuple[Attended, int]]:
-        """Wait, then what each kept thing's socket showed (0: nothing)."""
+    def _sleep(self, kept: list[Attended], seconds: float | None) -> list[tuple[Attended, int]]:
+        """Wait, `seconds` at most, then what each kept thing's socket showed (0: nothing)."""
         reader = self._reader()
         watched = {reader: poll.IN} if reader >= 0 else {}
         due = None if reader >= 0 else time.monotonic() + _UNWOKEN_SECONDS
@@ -152,6 +185,8 @@ class IOThread:
             if at is not None:
                 due = at if due is None else min(due, at)
         wait = None if due is None else max(0.0, due - time.monotonic() + 0.0005)
+        if seconds is not None:
+            wait = seconds if wait is None else min(wait, seconds)
         ready = poll.ready(watched, wait)
         if reader in ready:
             with suppress(BlockingIOError):  # a number that select(2) cannot look at

@@ -12,9 +12,13 @@ from types import TracebackType
 from typing import Self
 
 from walld_client.limits import TIMEOUT_SECONDS
+from walld_client.link import process
 from walld_client.reply.reply import ReplyBase, check_drain, check_refused
 
-__all__ = ["Reply", "settler"]
+__all__ = ["Reply", "settled", "settler"]
+
+_ROUND_SECONDS = 0.01
+"""Between two rounds of the I/O thread's work, where that thread cannot start."""
 
 
 class Reply(ReplyBase):
@@ -42,14 +46,24 @@ class Reply(ReplyBase):
         reached: asyncio.Future[bool] = asyncio.get_running_loop().create_future()
         drain_id = self._link.drain(level, settler(reached))
         try:
-            async with asyncio.timeout(timeout):
-                is_reached = await reached
-        except TimeoutError:
-            is_reached = False
+            is_reached = await settled(reached, timeout)
         finally:
             self._link.forget_drain(drain_id)
         check_refused(self._stream)
         return is_reached and self._stream.refusal is None
+
+
+async def settled(future: asyncio.Future[bool], timeout: float) -> bool:  # noqa: ASYNC109
+    """What the future is settled to; False: not within `timeout` seconds, as `IOThread.wait`."""
+    io_thread = process.io_thread()
+    try:
+        async with asyncio.timeout(timeout):
+            while io_thread.lacks_thread and not future.done():
+                io_thread.work(0.0)
+                await asyncio.sleep(_ROUND_SECONDS)
+            return await future
+    except TimeoutError:
+        return False
 
 
 def settler(future: asyncio.Future[bool]) -> Callable[[bool], None]:

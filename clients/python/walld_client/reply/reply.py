@@ -393,7 +393,7 @@ class Reply(ReplyBase):
             told.set()
 
         drain_id = self._link.drain(level, done)
-        if not told.wait(timeout):
+        if not process.io_thread().wait(told, timeout):
             self._link.forget_drain(drain_id)
         check_refused(self._stream)
         return bool(reached and reached[0]) and self._stream.refusal is None
