@@ -50,7 +50,7 @@ def evil(daemon: DaemonProcess, tmp_path: Path) -> DaemonProcess:
     open_turn.intent("b", {}, side_effect="none", resume_policy="never-rerun", call_id=EVIL)
     open_turn.approval(EVIL, "asked")
     at = session.message(EVIL, EVIL, id=EVIL)
-    session.append(f"app.{'x' * 9}", {EVIL: EVIL}, key=EVIL, cause=EVIL, correlation=EVIL)
+    session.append(f"app.{'x' * 9}", {EVIL: EVIL}, key=EVIL, cause=f"{EVIL}:1", correlation=EVIL)
     session.append("verification", {"ok": False, EVIL: EVIL})
     session.append("failure", {"error": EVIL, EVIL: EVIL})
     session.branch(at.id, summary=EVIL)

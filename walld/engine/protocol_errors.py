@@ -97,6 +97,7 @@ LEDGER_CODES: Final = frozenset(
         "payload_length",
         "session_exists",
         "stale",
+        "unknown_cause",
         "unknown_entry",
         "unknown_parent",
         "unknown_projection",

@@ -194,8 +194,10 @@ class SessionLogs:
                 if known is not None:
                     placed.append(known)
                     continue
-                if process is not None and not unowned and event.payload.get("retry_of"):
-                    self._check_retry(ledger, event, process)
+                if process is not None and not unowned:
+                    _check_cause(state, event)
+                    if event.payload.get("retry_of"):
+                        self._check_retry(ledger, event, process)
                 line = event_line(event, entry.payload, chain)
                 undos.append(state.apply(event))
                 chain = chain_of(line)
@@ -431,3 +433,18 @@ def _known(
     if problem is not None:
         raise Refusal(problem.code, problem.message, problem.got, problem.limit)
     return None
+
+
+def _check_cause(state: SessionState, event: Event) -> None:
+    """What it says caused it is there, or a place `stream:seq` of a reply. Refusal.
+
+    Not in the fold: older sessions, and copies, name what they like. Where lines are lost the cause
+    may be one of them.
+    """
+    cause = event.cause
+    if cause is None or cause in state.ids or len(state.ids) < state.last_seq:
+        return
+    stream_id, _, seq = cause.rpartition(":")
+    if not (stream_id and seq.isdecimal()):
+        limit = "the id of an entry that is there, or stream:seq of a reply"
+        raise Refusal("unknown_cause", "cause names no entry", cause, limit)

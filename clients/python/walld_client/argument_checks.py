@@ -27,6 +27,7 @@ __all__ = [
     "Count",
     "Dict",
     "Dicts",
+    "ExitCode",
     "FileHashes",
     "Files",
     "Ident",
@@ -145,6 +146,8 @@ Beginning = Annotated[str, Kind((str,), "a str", _beginning)]
 """What names begin with; nothing is the beginning of all."""
 Seq = Annotated[int, Kind((int,), "an int", _between(0, _SEQ_MAX))]
 Count = Annotated[int, Kind((int,), "an int", _between(1, _SEQ_MAX))]
+ExitCode = Annotated[int, Kind((int,), "an int", _between(-(2**31), 2**32 - 1))]
+"""Of a process: a signal's is below 0 in Python, and Windows has 32 bits."""
 SECONDS = Kind((int, float), "a number of seconds", _ending)
 Seconds = Annotated[float, SECONDS]
 Time = Annotated[float, Kind((int, float), "seconds since 1970", _time)]

@@ -22,6 +22,7 @@ from walld_client.ids import checked_id, new_entry_id, new_stream_id
 from walld_client.limits import CLOSE_SECONDS, TIMEOUT_SECONDS
 from walld_client.query.pool import Pool
 from walld_client.recovered.partial import PartialReply
+from walld_client.reply.open_calls import OpenCalls
 from walld_client.reply.reply import Reply, ReplyBase, check_drain
 from walld_client.session.audit import Present, RepairStep, Report, report_of
 from walld_client.session.ledger_steps import SessionInfo
@@ -45,6 +46,7 @@ class NullMixin(ReplyBase):
             new_stream_id() if stream_id is None else checked_id(stream_id, "stream_id")
         )
         self._null_turn_id = turn_id
+        self._open_calls = OpenCalls()
 
     @property
     def stream_id(self) -> str:

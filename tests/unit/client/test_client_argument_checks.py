@@ -27,6 +27,7 @@ NOT_A = {
     "name": (b"x", 1, True, 1.5, ["a"], {"a": 1}, object(), DIGITS, "\ud800", LONG),
     "seq": ("1", True, 1.5, math.nan, [1], -1, 2**53, 2**64, DIGITS, b"1", {}),
     "count": ("1", True, 1.5, math.nan, [1], 0, -1, 2**53, 2**64, DIGITS),
+    "code": ("1", True, 1.5, math.nan, [1], 2**32, -(2**31) - 1, DIGITS),
     "bool": (None, 0, 1, "yes", math.nan, [], 2**64),
     "seconds": ("1", True, None, math.nan, math.inf, 10**10, 2**64, DIGITS, [1]),
     "time": ("1", True, math.nan, math.inf, DIGITS, [1]),
@@ -83,7 +84,7 @@ OF_A_TURN: list[tuple[str, dict[str, Any], dict[str, str]]] = [
             "resume_policy": "never-rerun",
         },
         {"tool": "text", "side_effect": "text", "resume_policy": "text", "call_id": "id"}
-        | {"idempotency": "text", "key": "text"},
+        | {"idempotency": "text", "key": "text", "supersedes": "id"},
     ),
     ("decision", {"call_id": "c", "verdict": "v"}, {"call_id": "id", "verdict": "text"}),
     ("decision", {"call_id": "c", "verdict": "v"}, {"reason": "text"}),
@@ -94,7 +95,12 @@ OF_A_TURN: list[tuple[str, dict[str, Any], dict[str, str]]] = [
         {"by": "text", "scope": "dict", "expires_at": "time"},
     ),
     ("tool_started", {"call_id": "c"}, {"call_id": "id"}),
-    ("tool_finished", {"call_id": "c"}, {"call_id": "id", "failed": "bool", "files": "paths"}),
+    (
+        "tool_finished",
+        {"call_id": "c"},
+        {"call_id": "id", "failed": "bool", "files": "paths", "outcome": "text"}
+        | {"exit_code": "code"},
+    ),
     ("observation", {"call_id": "c", "text": "x"}, {"call_id": "id", "text": "text"}),
     ("reply", {}, {"stream_id": "id", "parent": "id", "auto_release": "bool"}),
 ]

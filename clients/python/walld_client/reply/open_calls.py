@@ -1,7 +1,9 @@
 """Tool calls of a reply that have no result yet.
 
 Owns: which of them a result belongs to, without a call id or by the id that a provider gave to
-several. Refuses: what a call or a result says.
+several; by which seq a call began, as whoever reads the reply counts (an id that is said anew in a
+later step, when its call has a result, is another call, and so it is behind a retry). Refuses: what
+a call or a result says.
 """
 
 from __future__ import annotations
@@ -15,15 +17,24 @@ _OPEN_CALLS_MAX = 1024
 class OpenCalls:
     """Names by call id, in the order of their calls."""
 
-    __slots__ = ("_given", "_names")
+    __slots__ = ("_begun", "_given", "_names", "_step")
 
     def __init__(self) -> None:
         self._names: dict[str, str] = {}
+        self._begun: dict[str, tuple[int, int]] = {}
+        """Call id -> seq and step in which it began; of calls with a result, too."""
+        self._step = 0
         self._given: dict[str, str] = {}
         """The provider's ids of calls that are called otherwise here."""
 
-    def add(self, call_id: str, name: str, given: object = None) -> None:
+    def add(self, call_id: str, name: str, seq: int, given: object = None) -> None:
         """A call, or an update of one. given: its provider's id, if that is another one."""
+        begun = self._begun.get(call_id)
+        if begun is None or (call_id not in self._names and begun[1] != self._step):
+            self._begun.pop(call_id, None)
+            self._begun[call_id] = seq, self._step
+            if len(self._begun) > _OPEN_CALLS_MAX:
+                del self._begun[next(iter(self._begun))]
         self._names[call_id] = name
         if isinstance(given, str):
             self._given[call_id] = given
@@ -36,6 +47,23 @@ class OpenCalls:
             return None
         self._given.pop(call_id, None)
         return self._names.pop(call_id, None)
+
+    def next_step(self) -> None:
+        """What is said from here on is of the next message."""
+        self._step += 1
+
+    def retry(self, *, step: bool) -> None:
+        """All calls so far, or those of the step alone, are of an attempt that is over."""
+        self._begun = {
+            call_id: begun
+            for call_id, begun in self._begun.items()
+            if step and begun[1] < self._step
+        }
+
+    def begun_at(self, call_id: str) -> int | None:
+        """The seq by which the newest call of that id began, None where none is known."""
+        begun = self._begun.get(call_id)
+        return None if begun is None else begun[0]
 
     def by_id(self, call_id: str, name: str | None) -> str:
         """The call that a result by this id is of: of several the first, of that name if one is."""

@@ -37,7 +37,7 @@ from walld_client.reply.terminal_events import app_error, message_of, reason_tex
 from walld_client.wire import messages
 from walld_client.wire.messages import Event
 
-__all__ = ["Reply", "ReplyBase", "check_drain", "check_refused"]
+__all__ = ["Reply", "ReplyBase", "check_drain", "check_refused", "open_calls_of"]
 
 # Spelled out in the short way, where a global costs more than a constant.
 assert (SHORT_TEXT_BYTES_MAX, event_frames.TOKEN_OVERHEAD_BYTES) == (1024, 19)
@@ -168,7 +168,7 @@ class ReplyBase:
 
         def made(seq: int) -> Event:
             own_id = call_id or f"{self.stream_id}:{seq}"
-            self._open_calls.add(own_id, name, info.get("given_id"))
+            self._open_calls.add(own_id, name, seq, info.get("given_id"))
             return messages.Tool(ID, ID, own_id, name, encoded, about, true_bytes)
 
         return self._say(made)
@@ -223,7 +223,9 @@ class ReplyBase:
 
     def step(self, **info: Any) -> int:
         """From here on it is the next assistant message of the same run."""
-        return self._say(messages.Step(ID, ID, value_encoding.info_bytes(info)))
+        about = value_encoding.info_bytes(info)
+        self._open_calls.next_step()
+        return self._say(messages.Step(ID, ID, about))
 
     def event(self, kind: str, payload: object = None) -> int:
         """The application's own event, kept in order, never part of the text."""
@@ -238,6 +240,7 @@ class ReplyBase:
         results, stand.
         """
         self._stream.failure = self._stream.is_whole = None
+        self._open_calls.retry(step=step)
         return self._say(messages.Retry(ID, ID, reason_text(reason, self._redact), bool(step)))
 
     def move(self, session_id: str) -> int:
@@ -397,6 +400,11 @@ class Reply(ReplyBase):
             self._link.forget_drain(drain_id)
         check_refused(self._stream)
         return bool(reached and reached[0]) and self._stream.refusal is None
+
+
+def open_calls_of(reply: ReplyBase) -> OpenCalls:
+    """The calls it has said, for the journal of its turn."""
+    return reply._open_calls
 
 
 def check_drain(timeout: float, level: str) -> None:

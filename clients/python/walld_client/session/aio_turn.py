@@ -55,7 +55,7 @@ class Turn(TurnFacts, Awaited[TurnSteps]):
 
         async def opened() -> Reply:
             began = self._steps.assistant_started(stream_id)
-            return self._open(
+            reply = self._open(
                 self.session_id,
                 stream_id=await run(self._query, began),
                 turn_id=self.turn_id,
@@ -63,6 +63,8 @@ class Turn(TurnFacts, Awaited[TurnSteps]):
                 auto_release=auto_release,
                 **meta,
             )
+            self._steps.speaks(reply)
+            return reply
 
         return Opening(opened)
 

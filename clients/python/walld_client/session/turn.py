@@ -89,7 +89,7 @@ class Turn(TurnFacts, Blocking[TurnSteps]):
     ) -> Reply:
         """Open the reply of this turn. Its `end()` appends the messages to the session."""
         stream_id = run(self._query, self._steps.assistant_started(stream_id))
-        return self._open(
+        reply = self._open(
             self.session_id,
             stream_id=stream_id,
             turn_id=self.turn_id,
@@ -97,3 +97,5 @@ class Turn(TurnFacts, Blocking[TurnSteps]):
             auto_release=auto_release,
             **meta,
         )
+        self._steps.speaks(reply)
+        return reply

@@ -11,19 +11,30 @@ it), sockets.
 from __future__ import annotations
 
 import logging
+from collections import deque
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from walld_client.argument_checks import Dict, FileHashes, Ident, Time, as_declared
+from walld_client.argument_checks import Dict, ExitCode, FileHashes, Ident, Time, as_declared
 from walld_client.errors import Refused, Unavailable
 from walld_client.ids import new_entry_id, new_stream_id
 from walld_client.query.requests import is_passing
+from walld_client.reply.open_calls import OpenCalls
+from walld_client.reply.reply import ReplyBase, open_calls_of
 from walld_client.session.entries import Draft, Entry, draft
 from walld_client.session.fingerprint import file_hashes, file_pieces
 from walld_client.session.session_steps import SessionSteps
 from walld_client.steps import Done, Steps
 
-__all__ = ["APPROVALS", "IDEMPOTENCY", "RESUME_POLICIES", "SIDE_EFFECTS", "TurnSteps", "find_turn"]
+__all__ = [
+    "APPROVALS",
+    "IDEMPOTENCY",
+    "OUTCOMES",
+    "RESUME_POLICIES",
+    "SIDE_EFFECTS",
+    "TurnSteps",
+    "find_turn",
+]
 
 SIDE_EFFECTS = ("none", "read", "workspace-write", "external-write", "network", "process")
 _EXTERNAL = ("external-write", "network", "process")
@@ -34,6 +45,11 @@ RESUME_POLICIES = (
     "require-user-confirmation",
     "never-rerun",
 )
+OUTCOMES = ("done", "failed", "timeout", "cancelled")
+_RESERVED = frozenset(("call_id", "effect", "of_call", "of_turn", "said"))
+"""Fields of a call's events that are not the application's to give."""
+_REPLIES_MAX = 16
+"""Whose calls an intent is looked for in: the newest."""
 APPROVALS = ("asked", "granted", "denied")
 _log = logging.getLogger("walld")
 _BEFORE_A_REPLY = ("submitted", "worker_started")
@@ -45,6 +61,7 @@ class TurnSteps:
 
     __slots__ = (
         "_latest",
+        "_replies",
         "_within",
         "calls",
         "message_id",
@@ -71,12 +88,17 @@ class TurnSteps:
         self.calls: list[dict[str, Any]] = []
         """Of one that was resumed: the open calls of the turns before."""
         self._latest: dict[str, str] = {}
+        self._replies: deque[tuple[str, OpenCalls]] = deque(maxlen=_REPLIES_MAX)
         self._within: set[str] = set()
         """Calls that this object saw intended, with an effect that is no external write."""
 
-    def worker_started(self) -> Steps[Entry]:
-        """A worker has taken it up."""
-        return (yield from self._moved("worker_started", {}))
+    def speaks(self, reply: ReplyBase) -> None:
+        """A reply of this turn: what it says is called is what the journal is about."""
+        self._replies.append((reply.stream_id, open_calls_of(reply)))
+
+    def worker_started(self, /, **fields: Any) -> Steps[Entry]:
+        """A worker has taken it up. fields: the application's own, here as in the calls below."""
+        return (yield from self._moved("worker_started", fields))
 
     def assistant_started(self, stream_id: str | None) -> Steps[str]:
         """The reply begins; returns its stream's id.
@@ -101,18 +123,19 @@ class TurnSteps:
         self.stream_ids.setdefault(stream_id)
         return stream_id
 
-    def completed(self) -> Steps[Entry]:
+    def completed(self, /, **fields: Any) -> Steps[Entry]:
         """It is done. A second end is kept in the log, changes nothing and is reported."""
-        return (yield from self._moved("completed", {}))
+        return (yield from self._moved("completed", fields))
 
-    def interrupted(self, reason: str) -> Steps[Entry]:
+    def interrupted(self, /, reason: str, **fields: Any) -> Steps[Entry]:
         """It ended before it was done."""
-        return (yield from self._moved("interrupted", {"reason": reason}))
+        return (yield from self._moved("interrupted", {"reason": reason} | fields))
 
     # --- tools ---
 
     def intent(
         self,
+        /,
         tool: str,
         arguments: Any,
         *,
@@ -121,12 +144,15 @@ class TurnSteps:
         call_id: Ident | None = None,
         idempotency: str | None = None,
         key: str | None = None,
+        supersedes: Ident | None = None,
+        **fields: Any,
     ) -> Steps[Entry]:
         """A tool is about to be called. Without a call_id the entry's own id is it.
 
         idempotency: safe (to run it twice is to run it once), conditional (by `key`, which the
         other side knows it by) or unsafe, as it is where nothing is said. A call of a retry with
-        the same key takes the place of this one.
+        the same key takes the place of this one. supersedes: the id of an open call of an earlier
+        turn of the same user message, of which this one takes the place.
         """
         _check("side_effect", side_effect, SIDE_EFFECTS)
         _check("resume_policy", resume_policy, RESUME_POLICIES)
@@ -135,34 +161,40 @@ class TurnSteps:
         drawn = new_entry_id()
         call_id = drawn if call_id is None else call_id
         self._within.discard(call_id)
-        fields = {
+        told = {
             "tool": tool,
             "arguments": arguments,
             "side_effect": "external-write" if side_effect in _EXTERNAL else side_effect,
             "resume_policy": resume_policy,
         }
         if side_effect in ("network", "process"):
-            fields["effect"] = side_effect  # daemons of 0.1.0 take the four words alone
-        given = {"idempotency": idempotency, "key": key}
-        fields |= {name: value for name, value in given.items() if value is not None}
-        entry = yield from self._of_tool("tool_intent", call_id, fields, id=drawn)
+            told["effect"] = side_effect  # daemons of 0.1.0 take the four words alone
+        given = {"idempotency": idempotency, "key": key, "supersedes": supersedes}
+        told |= {name: value for name, value in given.items() if value is not None}
+        if (said := self._said(call_id)) is not None:
+            told["said"] = said
+        entry = yield from self._of_tool("tool_intent", call_id, told, fields, id=drawn)
         if side_effect not in _EXTERNAL:
             self._within.add(call_id)
         return entry
 
-    def decision(self, call_id: Ident, verdict: str, reason: str | None = None) -> Steps[Entry]:
+    def decision(
+        self, /, call_id: Ident, verdict: str, reason: str | None = None, **fields: Any
+    ) -> Steps[Entry]:
         """What a policy said of the call."""
-        fields = {"verdict": verdict} | ({} if reason is None else {"reason": reason})
-        return (yield from self._of_tool("tool_decision", call_id, fields))
+        told = {"verdict": verdict} | ({} if reason is None else {"reason": reason})
+        return (yield from self._of_tool("tool_decision", call_id, told, fields))
 
     def approval(
         self,
+        /,
         call_id: Ident,
         state: str,
         *,
         by: str | None = None,
         scope: Dict | None = None,
         expires_at: Time | None = None,
+        **fields: Any,
     ) -> Steps[Entry]:
         """A person was asked, or has said: "asked", "granted" or "denied".
 
@@ -171,11 +203,11 @@ class TurnSteps:
         anew before the call runs.
         """
         _check("state", state, APPROVALS)
-        fields = {"state": state, "by": by, "scope": scope, "expires_at": expires_at}
-        given = {name: value for name, value in fields.items() if value is not None}
-        return (yield from self._of_tool("tool_approval", call_id, given))
+        told = {"state": state, "by": by, "scope": scope, "expires_at": expires_at}
+        given = {name: value for name, value in told.items() if value is not None}
+        return (yield from self._of_tool("tool_approval", call_id, given, fields))
 
-    def tool_started(self, call_id: Ident) -> Steps[Entry]:
+    def tool_started(self, /, call_id: Ident, **fields: Any) -> Steps[Entry]:
         """The effect may happen from here on.
 
         For what may be an external write this waits until it is synced: a host that lost its power
@@ -183,32 +215,48 @@ class TurnSteps:
         turn was found again, or submitted again) may be one.
         """
         synced = call_id not in self._within
-        entry = yield from self._of_tool("tool_started", call_id, {}, synced=synced)
+        entry = yield from self._of_tool("tool_started", call_id, {}, fields, synced=synced)
         self._within.discard(call_id)  # the next one of that id is another call
         return entry
 
     def tool_finished(
-        self, call_id: Ident, result: Any = None, *, failed: bool = False, files: FileHashes = ()
+        self,
+        /,
+        call_id: Ident,
+        result: Any = None,
+        *,
+        failed: bool = False,
+        outcome: str | None = None,
+        exit_code: ExitCode | None = None,
+        files: FileHashes = (),
+        **fields: Any,
     ) -> Steps[Entry]:
         """What the call gave. files: those it wrote, which are hashed, or {path: sha256}.
 
-        Those that its entry has no room for are told in entries of type lifecycle before it.
+        outcome: done, failed, timeout or cancelled; else failed where `failed` is said, or done.
+        Files that its entry has no room for are told in entries of type lifecycle before it.
         """
-        fields: dict[str, Any] = {"result": result}
-        if failed:
-            fields["failed"] = True
+        if outcome is not None:
+            _check("outcome", outcome, OUTCOMES)
+            if failed and outcome == "done":
+                raise ValueError("failed=True and outcome='done' contradict each other")
+        told: dict[str, Any] = {"result": result}
+        if failed or outcome not in (None, "done"):
+            told["failed"] = True  # also for readers of 0.1.0, which know no outcome
+        more = {"outcome": outcome, "exit_code": exit_code}
+        told |= {name: value for name, value in more.items() if value is not None}
         if files:
             given = files if isinstance(files, Mapping) else None
             written = (yield Done(lambda: file_hashes(files))) if given is None else dict(given)
-            *parts, fields["files"] = file_pieces(written)
+            *parts, told["files"] = file_pieces(written)
             for one in parts:
-                told = {"kind": "files_written", "fingerprint": {"part": True, "files": one}}
-                yield from self.session.append("lifecycle", told, turn=self.turn_id)
-        return (yield from self._of_tool("tool_finished", call_id, fields))
+                part = {"kind": "files_written", "fingerprint": {"part": True, "files": one}}
+                yield from self.session.append("lifecycle", part, turn=self.turn_id)
+        return (yield from self._of_tool("tool_finished", call_id, told, fields))
 
-    def observation(self, call_id: Ident, text: str) -> Steps[Entry]:
+    def observation(self, /, call_id: Ident, text: str, **fields: Any) -> Steps[Entry]:
         """What the model is told of the result."""
-        return (yield from self._of_tool("observation", call_id, {"text": text}))
+        return (yield from self._of_tool("observation", call_id, {"text": text}, fields))
 
     # --- within ---
 
@@ -228,18 +276,32 @@ class TurnSteps:
         if self.state not in _ENDS:
             self.state = state
 
+    def _said(self, call_id: str) -> str | None:
+        """Where a reply of this turn said the call: "stream:seq"; None where none here did."""
+        for stream_id, calls in reversed(self._replies):
+            if (seq := calls.begun_at(call_id)) is not None:
+                return f"{stream_id}:{seq}"
+        return None
+
     def _of_tool(
         self,
         type: str,  # noqa: A002
         call_id: str,
+        told: dict[str, Any],
         fields: dict[str, Any],
         *,
         id: str | None = None,  # noqa: A002
         synced: bool = False,
     ) -> Steps[Entry]:
-        """An event of a call; its cause is the call's event before, as far as this object saw."""
-        payload = {"call_id": call_id, **fields}
-        cause = self._latest.get(call_id)
+        """An event of a call; its cause is the call's event before, as far as this object saw, and
+        an intent's the place in the reply that said the call.
+
+        fields: the application's own, beside what the event says.
+        """
+        if taken := sorted(_RESERVED & fields.keys()):
+            raise TypeError(f"{', '.join(taken)} of {type} is not the application's to give")
+        payload = {"call_id": call_id, **told, **fields}
+        cause = told.get("said") or self._latest.get(call_id)
         one = draft(type, payload, id=id, once=True, turn=self.turn_id, cause=cause)
         (entry,) = yield from self.session.appended([one], synced=synced)
         self._latest[call_id] = entry.id
