@@ -234,7 +234,8 @@ class SessionLogs:
             if turn is None or turn.message_id != retried.message_id or worker is process:
                 continue
             if not (turn.ended or worker.has_exited):
-                got = f"turn {turn_id}, {turn.state}, process {worker.owner.pid}"
+                at = f"process {worker.owner.pid} of boot {worker.owner.boot_id}"
+                got = f"turn {turn_id}, {turn.state}, {at}"
                 limit = f"turn {retry_of}, worked on by nobody"
                 raise Refusal("already_resumed", "another process works on it", got, limit)
 

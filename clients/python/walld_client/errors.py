@@ -2,7 +2,7 @@
 
     WalldError
     +-- Unavailable   walld cannot answer now: no daemon, no answer in time, still recovering
-    |   +-- NotDurable   a submit of which nobody knows yet whether it survives
+    |   +-- NotDurable   a submit or resume of which nobody knows yet whether it survives
     +-- Blocked       the work must not go on yet (status, reasons, calls)
     +-- Refused       walld understood and says no (code, got, limit)
         +-- Unsupported   it is of a build that does not know what was asked (verb, version)
@@ -26,12 +26,14 @@ class Unavailable(WalldError):
 
 
 class NotDurable(Unavailable):
-    """A submit was not known to be synced in time. It may have been taken and may become durable.
+    """A submit or a resume was not known to be synced in time. It may have been taken and may
+    become durable.
 
     turn_id: of the turn that it would be; where its message was submitted before, that stands.
 
     Submitting again with the same `message_id` and content gives the first turn where there is
-    one, so it is safe. A retry of a turn is looked for with `session.turn(turn_id)` instead.
+    one, so it is safe. A retry of a turn is looked for with `session.turn(turn_id)` instead. Of a
+    resume, this process resumes again: it is given that turn where it was taken.
     """
 
     def __init__(
@@ -43,10 +45,13 @@ class NotDurable(Unavailable):
         reason: str,
         *,
         is_retry: bool = False,
+        is_claim: bool = False,
     ) -> None:
         remedy = f"submit it again with message_id={message_id!r}"
         if is_retry:
             remedy = f"look for it with session.turn({turn_id!r}) before another retry"
+        if is_claim:
+            remedy = "call resume() again: where it was taken, that gives it"
         super().__init__(
             f"turn {turn_id!r} of session {session_id!r} is not known to be durable after"
             f" {waited:.3f} s: {reason}; {remedy}"

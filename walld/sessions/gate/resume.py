@@ -154,8 +154,8 @@ def resume(
     {sha256, why} each: missing | changed | what kept it from being read. replies: those that are
     not released; their calls are judged like any other. Of an id that has nothing else there is
     no turn, and the boundary is before_intent. workers: who lives and works on it, and who asks.
-    owner: the first of those who does not ask. now_ms: since 1970; without it no grant is too old.
-    policy: of who asks (`policy_now.py`). Raises BadArgument.
+    owner: the first of those who does not ask; own_turns: of who asks. now_ms: since 1970; without
+    it no grant is too old. policy: of who asks (`policy_now.py`). Raises BadArgument.
     """
     said = said_in(replies, events)
     account = history_of(events, [*said, *said_before(replies, events)])
@@ -202,6 +202,7 @@ def resume(
         "workspace": compared._asdict(),
         "budget": spent,
         "owner": next((one.told() for one in workers if one.is_other), None),
+        "own_turns": [one.turn for one in workers if one.is_asker and one.stream_id is None],
         "replies": [one.told() for one in replies],
         "as_of": events[-1].id if events else None,
     }

@@ -20,12 +20,13 @@ from walld_client.argument_checks import Dict, Ident, PathOrDict, Seconds, Sourc
 from walld_client.encoding.value_encoding import brief
 from walld_client.errors import Blocked, NotDurable, Refused, Unavailable
 from walld_client.ids import new_entry_id
+from walld_client.limits import BACKOFF_SECONDS_MIN
 from walld_client.query.requests import is_passing
 from walld_client.session import artifacts, entries
 from walld_client.session.entries import Draft, Entry, draft
 from walld_client.session.session_steps import SessionSteps, of_call, one_call
 from walld_client.session.turn_steps import TurnSteps, find_turn
-from walld_client.steps import Steps, within
+from walld_client.steps import Done, Steps, within
 from walld_client.wire import messages as wire
 
 __all__ = ["resume", "submit"]
@@ -94,12 +95,30 @@ def resume(
             raise ValueError(f"checked must be of {', '.join(_CHECKED)}, got {brief(word)}")
     if accept not in (None, "check"):
         raise ValueError(f"accept must be 'check' or None, got {brief(accept)}")
-    judged = _Judged(session, workspace, policy, dict(checked or {}), accept == "check")
-    return (yield from within(timeout, _resume(judged)))
+    began = time.monotonic()
+    judged = _Judged(
+        session, workspace, policy, dict(checked or {}), accept == "check", began + timeout
+    )
+    try:
+        return (yield from within(timeout, _resume(judged)))
+    except Unavailable as error:
+        if judged.sent is None:
+            raise
+        raise NotDurable(
+            session.session_id,
+            judged.turn_id,
+            judged.message_id,
+            time.monotonic() - began,
+            str(error),
+            is_claim=True,
+        ) from error
 
 
 class _Judged:
-    """One claim, from its first judgement on. turn_id: of the turn that it would be."""
+    """One claim, from its first judgement on.
+
+    turn_id: of the turn that it would be. sent: the claim as it was sent; it may stand in the log.
+    """
 
     def __init__(
         self,
@@ -108,11 +127,16 @@ class _Judged:
         policy: Mapping[str, str] | Callable[[dict[str, Any]], str] | None,
         checked: dict[str, str],
         accepts_check: bool,
+        until: float,
     ) -> None:
         self.session, self.turn_id = session, new_entry_id()
         self.workspace, self.policy = workspace, policy
         self.checked, self.accepts_check = checked, accepts_check
+        self.until = until
         self.newest: str | None = None
+        self.calls: list[dict[str, Any]] = []
+        self.sent: wire.NewEntry | None = None
+        self.message_id = ""
 
     def gate(self) -> Steps[tuple[int, dict[str, Any], dict[str, Any]]]:
         """(the seq that it is judged at, the gate's word, the newest turn). Refused, Blocked."""
@@ -131,18 +155,19 @@ class _Judged:
         owner = told["owner"]
         is_worked_on = owner is not None and owner["turn"] == self.newest
         if before not in (None, self.newest) or (is_worked_on and turn.get("retry_of")):
-            who = turn["state"] if owner is None else f"process {owner['pid']}"
+            who = yield from _claimed_by(session, turn, owner if is_worked_on else None)
             limit = f"{before or turn.get('retry_of')} is the newest turn"
-            raise Refused("already_resumed", f"turn {self.newest}, {who}", limit)
+            raise Refused("already_resumed", who, limit)
         if turn["state"] == "completed" or told["boundary"] == "answered":
             got = "completed" if turn["state"] == "completed" else "answered"
             raise Refused(
                 "nothing_to_resume", f"turn {self.newest}, {got}", "a turn without an end"
             )
+        self._check(told)
         return state["last_seq"], told, turn
 
-    def settled(self, told: Mapping[str, Any]) -> list[Draft]:
-        """What the caller has looked at. Raises Blocked where something else keeps it."""
+    def _check(self, told: Mapping[str, Any]) -> None:
+        """Raises Blocked where something keeps it that the caller has not looked at."""
         left = [
             reason
             for reason in told["reasons"]
@@ -152,56 +177,100 @@ class _Judged:
         if left:
             blocks = any(one["verdict"] == "blocked" for one in left)
             raise Blocked("blocked" if blocks else "check", left, told["calls"])
+        self.calls = [
+            one
+            for one in told["calls"]
+            if one["may"] != "read_result" and one["call_id"] not in self.checked
+        ]
+
+    def settled(self, told: Mapping[str, Any]) -> list[Draft]:
+        """What the caller has looked at."""
         return [
             draft("tool_settled", {"of": of_call(one_call(told, name)), "word": word}, leaf=False)
             for name, word in self.checked.items()
         ]
 
+    def again(self, error: Unavailable) -> Steps[None]:
+        """The pause before it is asked once more. Raises `error` where its time is over."""
+        if time.monotonic() + BACKOFF_SECONDS_MIN > self.until:
+            raise error
+        yield Done(lambda: time.sleep(BACKOFF_SECONDS_MIN))
+
 
 def _resume(judged: _Judged) -> Steps[TurnSteps]:
     """By compare-and-set: what was judged is so when the turn stands in the log, or is judged anew.
 
-    Of several that resume at once one wins, since the others' log has moved on then.
+    Of several that resume at once one wins, since the others' log has moved on then. A claim whose
+    answer was lost may stand there: that is looked for before anything else is said of it.
     """
-    session, turn_id = judged.session, judged.turn_id
     while True:
         try:
-            last_seq, told, newest = yield from judged.gate()
-            drafts = judged.settled(told)
-            if newest["state"] != "interrupted":  # its owner is gone, or asks
-                payload = {"reason": "resumed"}
-                drafts.append(draft("turn_interrupted", payload, turn=newest["turn_id"]))
-            made = yield from session.made(drafts)
-            made.append((yield from _claim(session, turn_id, newest["turn_id"], told)))
-            yield from session.placed(made, synced=True, expected_seq=last_seq)
+            yield from _claimed(judged)
         except (Refused, Unavailable) as error:
-            # One whose answer was lost may stand there: it is this very turn then.
-            facts = yield from session.turn_facts(turn_id, None)
-            if facts is None:
-                if isinstance(error, Refused) and error.code != "stale":
-                    raise
-                if not isinstance(error, Refused) and not is_passing(error):
+            is_taken = judged.sent is not None and (yield from _is_taken(judged, judged.sent))
+            if not is_taken:
+                if isinstance(error, Unavailable) and judged.sent is not None:
+                    yield from judged.again(error)
+                elif not isinstance(error, Refused) or error.code != "stale":
                     raise
                 continue
-        turn = yield from find_turn(session, turn_id, None)
-        turn.calls = [
-            one
-            for one in told["calls"]
-            if one["may"] != "read_result" and one["call_id"] not in judged.checked
-        ]
+        turn = yield from find_turn(judged.session, judged.turn_id, None)
+        turn.calls = judged.calls
         return turn
 
 
-def _claim(
-    session: SessionSteps, turn_id: str, retry_of: str, told: Mapping[str, Any]
-) -> Steps[wire.NewEntry]:
-    """The submission, with the message of the turn that it goes on with, byte for byte."""
-    first = yield from _submitted(session, retry_of)
+def _claimed(judged: _Judged) -> Steps[None]:
+    """One try. The turn that this process has claimed and not ended is that of this claim, too."""
+    session = judged.session
+    last_seq, told, newest = yield from judged.gate()
+    newest_id = newest["turn_id"]
+    first = yield from _submitted(session, newest_id)
+    judged.message_id = first["message_id"]
+    if newest_id in told.get("own_turns", ()) and "claim" in first:
+        judged.turn_id, judged.sent = newest_id, _submission(newest_id, first)
+        yield from session.placed([judged.sent], synced=True)  # it is there: that it is durable
+        return
+    drafts = judged.settled(told)
+    if newest["state"] != "interrupted":  # its owner is gone, or asks
+        payload = {"reason": "resumed"}
+        drafts.append(draft("turn_interrupted", payload, turn=newest_id))
+    made = yield from session.made(drafts)
+    # With the message of the turn that it goes on with, byte for byte.
     kept = ("message_id", "content", "attachments", "model", "calls", "meta")
     payload = {name: first[name] for name in kept if name in first}
-    payload |= {"retry_of": retry_of, "claim": {"as_of": told["as_of"]}}
+    payload |= {"retry_of": newest_id, "claim": {"as_of": told["as_of"]}}
+    judged.sent = _submission(judged.turn_id, payload)
+    yield from session.placed([*made, judged.sent], synced=True, expected_seq=last_seq)
+
+
+def _submission(turn_id: str, payload: dict[str, Any]) -> wire.NewEntry:
     one = draft("turn_submitted", payload, id=turn_id, turn=turn_id, once=True)
     return entries.as_entry(one, entries.json_text(payload))
+
+
+def _is_taken(judged: _Judged, sent: wire.NewEntry) -> Steps[bool]:
+    """The claim stands in the log, durably. Raises Unavailable where nobody says so in time."""
+    while True:
+        try:
+            if (yield from judged.session.turn_facts(judged.turn_id, None)) is None:
+                return False
+            yield from judged.session.placed([sent], synced=True)
+        except Unavailable as error:
+            yield from judged.again(error)
+        else:
+            return True
+
+
+def _claimed_by(
+    session: SessionSteps, turn: Mapping[str, Any], owner: Mapping[str, Any] | None
+) -> Steps[str]:
+    """Who has it, as the daemon says it of a retry. owner: who works on it now."""
+    turn_id = turn["turn_id"]
+    line = yield from _line(session, turn["submitted_seq"], f"turn {turn_id}")
+    by = line.get("owner") or {"pid": 0, "boot": ""}
+    pid = by["pid"] if owner is None else owner["pid"]
+    of = f"process {pid} of boot {by['boot']}, since {line['at']}"
+    return f"turn {turn_id}, {turn['state']}, {of}"
 
 
 def _submit(
