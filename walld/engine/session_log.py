@@ -149,8 +149,10 @@ class SessionLogs:
         self.pending_bytes = 0
         self.lost_turns: dict[LostTurn, None] = {}
         """Turns to be interrupted, in the order they were lost."""
-        self._turns: dict[tuple[int, str, str], Process] = {}
-        """Open turns by uid, session and turn: who last advanced each."""
+        self._turns: dict[tuple[int, str], dict[str, Process]] = {}
+        """By uid and session, open turns: who last advanced each."""
+        self._passed: set[tuple[int, str, str]] = set()
+        """Of those the ones behind which another turn of the same message was submitted."""
 
     # --- appending ------------------------------------------------------------------------------
 
@@ -215,12 +217,14 @@ class SessionLogs:
                 ledger.made_seq = lines[-1].seq
             self._take(ledger, lines, at_ms, now)
             for turn_id, kind in turns:
+                if kind == "turn_submitted":
+                    self._pass_by(ledger, turn_id)
                 if not unowned or kind in _TURN_ENDS:
                     self._advance(ledger, turn_id, kind, process)
         return placed
 
     def _check_retry(self, ledger: SessionLog, event: Event, process: Process) -> None:
-        """One process at a time works on a message. Refusal.
+        """One process at a time works on the newest turn of a message. Refusal.
 
         Behind `_known`: a request that is sent again is answered as the first one was. Not in the
         fold: older sessions have two open retries of a turn.
@@ -230,10 +234,14 @@ class SessionLogs:
         retried = journal.turn(retry_of)
         assert retried is not None, "it was checked"
         for turn_id, worker in self.workers(ledger.uid, ledger.session_id).items():
-            turn = journal.turn(turn_id)
-            if turn is None or turn.message_id != retried.message_id or worker is process:
+            if worker is process or worker.has_exited:
                 continue
-            if not (turn.ended or worker.has_exited):
+            if (ledger.uid, ledger.session_id, turn_id) in self._passed:
+                continue
+            turn = journal.turn(turn_id)
+            if turn is None or turn.ended or turn.message_id != retried.message_id:
+                continue
+            if turn.submitted_seq >= retried.submitted_seq:
                 at = f"process {worker.owner.pid} of boot {worker.owner.boot_id}"
                 got = f"turn {turn_id}, {turn.state}, {at}"
                 limit = f"turn {retry_of}, worked on by nobody"
@@ -359,8 +367,8 @@ class SessionLogs:
         self.begin_checkpoint(ledger)
         last_seq = ledger.pending[-1].seq if ledger.pending else 0
         self.checkpointed(ledger, last_seq, list(ledger.closing), now)
-        for key in [key for key in self._turns if key[:2] == (ledger.uid, ledger.session_id)]:
-            self._disown(key)
+        for turn_id in self.workers(ledger.uid, ledger.session_id):
+            self._disown((ledger.uid, ledger.session_id, turn_id))
 
     # --- whose turns ----------------------------------------------------------------------------
 
@@ -368,34 +376,59 @@ class SessionLogs:
         self, ledger: SessionLog, turn_id: str, kind: str, process: Process | None
     ) -> None:
         key = (ledger.uid, ledger.session_id, turn_id)
+        is_passed = key in self._passed
         self._disown(key)
         if process is not None and kind not in _TURN_ENDS:
             self.own(key, process)
+            if is_passed and self.is_owned(key):
+                self._passed.add(key)
 
     def own(self, key: tuple[int, str, str], process: Process) -> None:
         """The process advances this turn: it is interrupted when the process is gone."""
         if process.is_lost:  # while its request was on its way
             self.lost(key, "agent_lost")
             return
-        self._turns[key] = process
+        self._turns.setdefault(key[:2], {})[key[2]] = process
         process.turns.setdefault(key)
 
+    def _pass_by(self, ledger: SessionLog, turn_id: str) -> None:
+        """It was submitted: where it is a retry, no turn of its message before it is the newest."""
+        assert ledger.state is not None
+        newest = ledger.state.journal.turn(turn_id)
+        if newest is None or newest.retry_of is None:
+            return
+        for other in self._turns.get((ledger.uid, ledger.session_id), ()):
+            turn = ledger.state.journal.turn(other)
+            is_older = turn is not None and turn.submitted_seq < newest.submitted_seq
+            if turn is not None and is_older and turn.message_id == newest.message_id:
+                self._passed.add((ledger.uid, ledger.session_id, other))
+
+    def look_for_passed(self, ledger: SessionLog) -> None:
+        """Among the open turns of a session that was folded just now."""
+        assert ledger.state is not None
+        turns = ledger.state.journal.open_turns()
+        newest = {turn.message_id: turn.turn_id for turn in turns}
+        for turn in turns:
+            key = (ledger.uid, ledger.session_id, turn.turn_id)
+            if self.is_owned(key) and newest[turn.message_id] != turn.turn_id:
+                self._passed.add(key)
+
     def _disown(self, key: tuple[int, str, str]) -> None:
-        process = self._turns.pop(key, None)
+        of_session = self._turns.get(key[:2], {})
+        process = of_session.pop(key[2], None)
         if process is not None:
             process.turns.pop(key, None)
+            self._passed.discard(key)
+            if not of_session:
+                del self._turns[key[:2]]
 
     def is_owned(self, key: tuple[int, str, str]) -> bool:
         """Some living process advances the turn."""
-        return key in self._turns
+        return key[2] in self._turns.get(key[:2], ())
 
     def workers(self, uid: int, session_id: str) -> dict[str, Process]:
-        """Of a session, its open turns and who advances each."""
-        return {
-            turn: process
-            for (owner, session, turn), process in self._turns.items()
-            if (owner, session) == (uid, session_id)
-        }
+        """Of a session, its open turns and who advances each; no other's are looked at."""
+        return dict(self._turns.get((uid, session_id), ()))
 
     def is_lost(self, key: tuple[int, str, str]) -> bool:
         """Its owner is gone, and the entry that says so is still to come."""

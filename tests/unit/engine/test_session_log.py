@@ -274,6 +274,65 @@ def test_what_is_unowned_makes_nobody_an_owner_and_takes_a_turn_from_nobody(worl
     assert not other.turns
 
 
+def submitted(turn_id: str, message_id: str = "m", **more: str) -> wire.NewEntry:
+    payload = json.dumps({"message_id": message_id, "content": "x", **more}).encode()
+    return wire.NewEntry("turn_submitted", payload, turn_id, turn=turn_id)
+
+
+def ended(turn_id: str) -> wire.NewEntry:
+    return wire.NewEntry("turn_completed", b"{}", f"end of {turn_id}", turn=turn_id)
+
+
+def test_a_retry_is_refused_only_while_another_works_on_the_newest_turn(world: World) -> None:
+    """An older turn of the message may be open still, in a process that lives."""
+    ledger, first, second = opened(world), world.process(pid=7), world.process(pid=8)
+    append(world, ledger, submitted("t1"), process=first)
+    with pytest.raises(Refusal) as refused:
+        append(world, ledger, submitted("t2", retry_of="t1"), process=second)
+    assert refused.value.code == "already_resumed"
+    assert refused.value.got == "turn t1, submitted, process 7 of boot boot"
+    append(world, ledger, submitted("other", "n"), process=first)
+    append(world, ledger, submitted("t2", retry_of="t1"), process=first)
+    append(
+        world, ledger, wire.NewEntry("turn_worker_started", b"{}", "w", turn="t1"), process=first
+    )
+    with pytest.raises(Refusal, match="another process"):
+        append(world, ledger, submitted("t3", retry_of="t1"), process=second)
+    append(world, ledger, ended("t2"), process=first)
+    append(world, ledger, submitted("t3", retry_of="t1"), process=second)
+    assert set(first.turns) == {(UID, "s", "t1"), (UID, "s", "other")}
+    append(world, ledger, ended("t3"), process=second)
+    append(world, ledger, ended("t1"), ended("other"), process=first)
+    assert world.engine.session_logs.workers(UID, "s") == {}
+
+
+def test_behind_a_start_too_the_newest_open_turn_of_a_message_counts(world: World) -> None:
+    ledger, first, second = opened(world), world.process(pid=7), world.process(pid=8)
+    append(world, ledger, submitted("t1"), submitted("t2", retry_of="t1"), process=first)
+    append(world, ledger, ended("t2"), process=first)
+    append(world, ledger, submitted("t3", retry_of="t1"), process=second)
+    world.engine.session_logs.forget(ledger, 0.0)
+    world.engine.session_logs.open[UID, "s"] = ledger
+    for turn_id, owner in (("t1", first), ("t3", second)):
+        world.engine.session_logs.own((UID, "s", turn_id), owner)
+    world.engine.session_logs.look_for_passed(ledger)
+    append(world, ledger, submitted("t4", retry_of="t3"), process=second)
+    with pytest.raises(Refusal, match="another process"):
+        append(world, ledger, submitted("t5", retry_of="t1"), process=first)
+
+
+def test_workers_of_a_session_are_found_without_a_look_at_others(world: World) -> None:
+    process = world.process()
+    for number in range(50):
+        ledger = opened(world, f"s{number}")
+        append(world, ledger, submitted("t"), process=process)
+    logs = world.engine.session_logs
+    assert logs.workers(UID, "s7") == {"t": process}
+    assert (logs.workers(UID + 1, "s7"), logs.workers(UID, "none")) == ({}, {})
+    logs.forget(logs.open[UID, "s7"], 0.0)
+    assert (logs.workers(UID, "s7"), len(process.turns)) == ({}, 49)
+
+
 def test_an_ended_turn_is_nobodys(world: World) -> None:
     ledger, process = opened(world), world.process()
     payload = b'{"message_id":"m","content":"x"}'

@@ -389,6 +389,7 @@ class Sessions:
                 ledgers.own(key, process)
             else:
                 ledgers.lost(key, "agent_lost" if owner.boot_id == self._boot else "host_restart")
+        ledgers.look_for_passed(ledger)
 
 
 def _leapt(leaps: list[Leap], pending: list[Pending], after: int, last: int) -> list[Break]:
