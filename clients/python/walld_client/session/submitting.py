@@ -117,7 +117,8 @@ def resume(
 class _Judged:
     """One claim, from its first judgement on.
 
-    turn_id: of the turn that it would be. sent: the claim as it was sent; it may stand in the log.
+    turn_id: of the turn that it would be. named: the one that it goes on with, and no other, once
+    that was judged. sent: the claim as it was sent; it may stand in the log.
     """
 
     def __init__(
@@ -133,7 +134,7 @@ class _Judged:
         self.workspace, self.policy = workspace, policy
         self.checked, self.accepts_check = checked, accepts_check
         self.until = until
-        self.newest: str | None = None
+        self.named: str | None = None
         self.calls: list[dict[str, Any]] = []
         self.sent: wire.NewEntry | None = None
         self.message_id = ""
@@ -148,21 +149,20 @@ class _Judged:
         if state is None or told is None or not turns:
             raise Refused("nothing_to_resume", "no turn", "a turn that was not completed")
         turn = turns[-1]
-        before, self.newest = self.newest, turn["turn_id"]
         after = yield from session.state()
         if after is None or after["last_seq"] != state["last_seq"]:
             raise Refused("stale", "", "")  # the two were not told of the same log
         owner = told["owner"]
-        is_worked_on = owner is not None and owner["turn"] == self.newest
-        if before not in (None, self.newest) or (is_worked_on and turn.get("retry_of")):
+        newest = turn["turn_id"]
+        is_worked_on = owner is not None and owner["turn"] == newest
+        if self.named not in (None, newest) or (is_worked_on and turn.get("retry_of")):
             who = yield from _claimed_by(session, turn, owner if is_worked_on else None)
-            limit = f"{before or turn.get('retry_of')} is the newest turn"
+            limit = f"{self.named or turn.get('retry_of')} is the newest turn"
             raise Refused("already_resumed", who, limit)
+        self.named = newest
         if turn["state"] == "completed" or told["boundary"] == "answered":
             got = "completed" if turn["state"] == "completed" else "answered"
-            raise Refused(
-                "nothing_to_resume", f"turn {self.newest}, {got}", "a turn without an end"
-            )
+            raise Refused("nothing_to_resume", f"turn {newest}, {got}", "a turn without an end")
         self._check(told)
         return state["last_seq"], told, turn
 
