@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -17,6 +16,8 @@ from walld_client.wire import messages as wire
 from wire_peer import Peer
 
 ROUNDS = 10
+BATCHES = [0, *[pytest.param(number, marks=pytest.mark.sweep) for number in range(1, 10)]]
+"""10 rounds at each change, 100 in a sweep."""
 
 
 @contextmanager
@@ -32,26 +33,44 @@ def say(agent: Obedient, stream_id: str, text: str) -> None:
     agent.do(f"r = client.reply('s', stream_id={stream_id!r}); r.token({text!r}); r.drain(20)")
 
 
-@pytest.mark.parametrize("colour", ["sync", "aio"])
+@pytest.mark.parametrize("batch", BATCHES)
 def test_each_gets_its_own_back_in_whichever_order_they_die(
-    daemon: DaemonProcess, make_agent: Callable[..., Obedient], colour: str
+    daemon: DaemonProcess, make_agent: Callable[..., Obedient], batch: int
 ) -> None:
-    chance = random.Random(29)
-    for number in range(ROUNDS):
+    """Each starts again, and sweeps, at once; or both were killed before the first one does."""
+    for number in range(ROUNDS * batch, ROUNDS * (batch + 1)):
         agents = {app: make_agent(daemon, app=app) for app in ("a", "b")}
+        streams = {app: f"{app}{number}" for app in agents}
         for app, agent in agents.items():
-            say(agent, f"{app}{number}", f"words of {app}")
-        order = chance.sample(["a", "b"], 2)
-        for app in order:
-            agents[app].kill()
-            with client_of(daemon, app, colour) as client:
-                until(client.orphans, "the end of its process")
-                (found,) = client.orphans()
-                assert (found.stream_id, found.app) == (f"{app}{number}", app)
-                assert (found.text, client.unsaved()) == (f"words of {app}", [])
-                assert [one.app for one in client.recover_all()] == [app]
-                assert client.resolve(found.stream_id, found.last_seq)
-                assert client.orphans() == []
+            say(agent, streams[app], f"words of {app}")
+        first, second = ("a", "b") if number % 2 else ("b", "a")
+        both_are_gone = number // 2 % 2 == 1
+        colour = ("sync", "aio")[number // 4 % 2]
+        agents[first].kill()
+        if both_are_gone:
+            agents[second].kill()
+        sweep(daemon, first, streams[first], colour)
+        with client_of(daemon, second, colour) as client:
+            (other,) = client.recover_all()
+            assert (other.stream_id, other.text) == (streams[second], f"words of {second}")
+        agents[second].kill()
+        sweep(daemon, second, streams[second], colour)
+        with client_of(daemon, "*") as everybody:
+            assert everybody.recover_all() == []
+        for agent in agents.values():
+            agent.close()
+
+
+def sweep(daemon: DaemonProcess, app: str, stream_id: str, colour: str) -> None:
+    """As a program of that application does at its start: that reply is all that it finds."""
+    with client_of(daemon, app, colour) as client:
+        until(client.orphans, "the end of its process")
+        (found,) = client.orphans()
+        assert (found.stream_id, found.app) == (stream_id, app)
+        assert (found.text, client.unsaved()) == (f"words of {app}", [])
+        assert [one.stream_id for one in client.recover_all()] == [stream_id]
+        assert client.resolve(found.stream_id, found.last_seq)
+        assert (client.orphans(), client.recover_all()) == ([], [])
 
 
 def test_who_asks_by_an_id_or_for_all_sees_all(
