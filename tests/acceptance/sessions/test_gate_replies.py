@@ -121,3 +121,30 @@ def test_a_call_of_an_attempt_that_was_done_again(
     gate = daemon.reader.session("s").resume_check()
     assert gate["status"] == status
     assert [one["call_id"] for one in gate["calls"]] == (["c1"] if status == "blocked" else [])
+
+
+def test_a_reply_that_was_cut_is_no_answer_however_its_text_ends(
+    daemon: DaemonProcess, make_agent: Callable[..., Obedient]
+) -> None:
+    """A sentence may end where its process was killed: that was `answered`, nothing to resume."""
+    agent = make_agent(daemon)
+    agent.do("""
+    turn = client.session('s').submit('go', message_id='m')
+    reply = turn.reply(stream_id='r'); reply.token('I look.'); reply.drain(30, 'synced')
+    """)
+    agent.kill()
+    until(lambda: orphaned(daemon.reader, "r"), "its process is gone")
+    session = daemon.reader.session("s")
+    gate = session.resume_check()
+    assert (gate["status"], gate["boundary"]) == ("ok", "before_intent")
+    assert [one["action"] for one in session.project("pending")] == ["answer_turn"]
+    assert session.resume().message_id == "m"
+    agent = make_agent(daemon)
+    agent.do("""
+    turn = client.session('t').submit('go', message_id='m')
+    reply = turn.reply(stream_id='whole', auto_release=False)
+    reply.token('It is done.'); reply.end('stop'); reply.drain(30, 'synced')
+    """)
+    agent.kill()
+    until(lambda: orphaned(daemon.reader, "whole"), "its process is gone")
+    assert daemon.reader.session("t").resume_check()["boundary"] == "answered"

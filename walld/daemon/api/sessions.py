@@ -27,7 +27,12 @@ from walld.daemon.api.paged_answers import PagedLines
 from walld.daemon.api.session_list import session_facts
 from walld.daemon.api.sync_tokens import SyncTokens
 from walld.daemon.session_store.fork_contents import forked_session
-from walld.daemon.session_store.reply_messages import earlier_calls, messages_of, unreleased
+from walld.daemon.session_store.reply_messages import (
+    earlier_calls,
+    has_ended,
+    messages_of,
+    unreleased,
+)
 from walld.errors import FormatError, Misplaced, ProtocolError, Refusal
 from walld.ledger.line import line_seq
 from walld.sessions.gate.unreleased import UnreleasedReply
@@ -452,7 +457,8 @@ def _judged_replies(found: list[tuple[wire.Recovered, set[int]]]) -> list[Unrele
             one.owner_alive,
             one.doubt or ("a gap stands in it" if one.gaps else None),
             messages_of(one),
-            [call for call, has_ended in earlier_calls(one, ended) if has_ended],
+            [call for call, has_run in earlier_calls(one, ended) if has_run],
+            has_ended(one),
         )
         for one, ended in ((from_recovered(one), ended) for one, ended in found)
     ]

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from walld.sessions.state.session_state import SessionState
     from walld.sessions.state.turns import TurnState
 
-__all__ = ["ReplyMessages", "earlier_calls", "messages_of", "placed", "unreleased"]
+__all__ = ["ReplyMessages", "earlier_calls", "has_ended", "messages_of", "placed", "unreleased"]
 
 _AT_ONCE_CHARS = 32 * 1024
 """An answer that is longer is encoded in the thread."""
@@ -153,11 +153,17 @@ def unreleased(recovered: wire.Recovered, ended_before_retry: set[int]) -> Unrel
     """A reply of a turn, as views of its session take it. ended_before_retry: of its fold."""
     reply = from_recovered(recovered)
     assert reply.turn_id is not None, "it is of a turn"
-    has_ended = reply.status == "complete" or (
+    earlier = earlier_calls(reply, ended_before_retry)
+    return Unreleased(reply.stream_id, reply.turn_id, messages_of(reply), has_ended(reply), earlier)
+
+
+def has_ended(reply: PartialReply) -> bool:
+    """Its program or its provider said that it is whole. That its text ends in a sentence does not:
+    what would have come next nobody knows.
+    """
+    return reply.status == "complete" or (
         reply.finish_reason is not None and reply.partial_reason in _SAID_WHOLE
     )
-    earlier = earlier_calls(reply, ended_before_retry)
-    return Unreleased(reply.stream_id, reply.turn_id, messages_of(reply), has_ended, earlier)
 
 
 def earlier_calls(

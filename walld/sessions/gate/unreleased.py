@@ -20,6 +20,8 @@ __all__ = ["UnreleasedReply", "said_before", "said_in"]
 class UnreleasedReply(NamedTuple):
     """status: live | complete | cancelled | errored | crashed. messages: as their entries would be.
     earlier: calls of attempts before the last, of steps that had ended, as items of messages.
+    has_ended: its program or its provider said so; where it did not, it was cut, however its text
+    ends.
 
     unread: why some of it may not be known; None where all of it is.
     """
@@ -31,6 +33,7 @@ class UnreleasedReply(NamedTuple):
     unread: str | None
     messages: list[dict[str, Any]]
     earlier: list[dict[str, Any]] = []  # noqa: RUF012 - nobody adds to it
+    has_ended: bool = True
 
     def told(self) -> dict[str, Any]:
         """As the gate lists it."""
@@ -44,7 +47,13 @@ class UnreleasedReply(NamedTuple):
 
 def said_in(replies: Sequence[UnreleasedReply], events: Sequence[Event]) -> list[Event]:
     """Their messages, as if they were entries; ids are `stream:first seq`, as those would be."""
-    return _as_entries(events, [(one, message) for one in replies for message in one.messages])
+    return _as_entries(events, [(one, message) for one in replies for message in _told(one)])
+
+
+def _told(reply: UnreleasedReply) -> list[dict[str, Any]]:
+    if reply.has_ended or not reply.messages:
+        return reply.messages
+    return [*reply.messages[:-1], reply.messages[-1] | {"_partial": True}]
 
 
 def said_before(replies: Sequence[UnreleasedReply], events: Sequence[Event]) -> list[Event]:
