@@ -107,6 +107,31 @@ def test_what_is_denied_is_never_run(daemon: DaemonProcess, session: Any) -> Non
     assert settle(daemon, "c1", "--deny", "--note", "not on a Friday").returncode == 0
     gate = session.resume_check()
     assert (gate["status"], gate["calls"][0]["may"]) == ("blocked", "never")
+    assert sent(session) == "The user rejected deploy: not on a Friday; it may have run before that"
+
+
+@pytest.mark.parametrize("books", ["turn", "reply"])
+def test_what_was_denied_is_not_safe_to_repeat(
+    daemon: DaemonProcess, make_agent: Callable[..., Obedient], books: str
+) -> None:
+    """Its program says that to run it twice changes nothing: that was `run`, whatever was said."""
+    agent = make_agent(daemon)
+    risk = "side_effect='read', resume_policy='rerun-after-check', idempotency='safe'"
+    said = {
+        "turn": f"turn.intent('look', {{}}, call_id='c1', {risk}); turn.tool_started('c1')",
+        "reply": f"r = turn.reply(); r.tool('look', {{}}, call_id='c1', {risk}); r.drain(30)",
+    }
+    agent.do(f"turn = client.session('s').submit('go'); {said[books]}")
+    agent.kill()
+    session = daemon.reader.session("s")
+    until(lambda: session.resume_check()["owner"] is None, "its process is gone")
+    assert session.resume_check()["calls"][0]["may"] == "run"
+    session.settle("c1", "denied")
+    gate = session.resume_check()
+    assert (gate["status"], gate["calls"][0]["may"]) == ("blocked", "never")
+    assert sent(session) == "The user rejected look; it may have run before that"
+    session.settle("c1", "did_not_run")
+    assert (session.resume_check()["status"], sent(session)) == ("ok", "This call did not run.")
 
 
 def test_a_call_of_a_reply_without_a_turn(

@@ -355,6 +355,8 @@ def _facts_of(
 ) -> CallFacts:
     """may_have_started: what it says of itself is not all that was said of it."""
     effect, policy = call.risk
+    if call.is_denied_late and policy != UNKNOWN:
+        policy = "never-rerun"  # whatever its program allowed, a person said no since
     safety = call.idempotency if call.idempotency in ("safe", "conditional") else "unsafe"
     return CallFacts(
         _stage_of(call, may_have_started, now_ms),

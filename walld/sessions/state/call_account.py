@@ -126,7 +126,7 @@ class CallAccount:
 
     @property
     def outcome(self) -> str:
-        """The first that holds: what somebody settled; a result's word; denied, and it never
+        """The first that holds: what somebody settled; a result's word; denied, and it cannot have
         started; observed; started, or what closed it is lost: unknown; said in a step that was
         begun anew before it ended: withdrawn; intended, or cut within its arguments: pending; only
         said: unknown.
@@ -136,7 +136,7 @@ class CallAccount:
         if self.word is not None:
             return self.word
         seqs = self.state.seqs
-        if "started" not in seqs and self.is_denied:
+        if self.is_denied and not self.is_denied_late:
             return "denied"
         if "observed" in seqs:
             return "done"
@@ -144,14 +144,26 @@ class CallAccount:
             return "unknown"
         if self.is_withdrawn and self.intent is None:
             return "withdrawn"
-        is_known = self.intent is not None or self.is_promised or self.is_cut
-        return "pending" if is_known else "unknown"
+        return "pending" if self._has_journal else "unknown"
+
+    @property
+    def _has_journal(self) -> bool:
+        """It would be known of it that it started."""
+        return self.intent is not None or self.is_promised or self.is_cut
 
     @property
     def is_denied(self) -> bool:
         """The newest of what was decided, asked and approved is a no."""
         seqs = self.state.seqs
         return seqs.get("denied", 0) > max(seqs.get("approved", 0), seqs.get("asked", 0))
+
+    @property
+    def is_denied_late(self) -> bool:
+        """The no came when it may have run: that it did not nobody says, only that it must not."""
+        if not self.is_denied or "started" in self.state.seqs:
+            return self.is_denied
+        is_settled = self.settled is not None and self.settled.payload["word"] == "denied"
+        return is_settled and not self._has_journal
 
     @property
     def is_undecided(self) -> bool:

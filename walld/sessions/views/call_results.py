@@ -115,10 +115,11 @@ def _synthetic(call: CallAccount, outcome: str, calls: Calls) -> tuple[str, str]
     """The word and the text that stand for a result nobody gave; None of a call that cannot have
     run, since the model decides anew.
     """
-    if outcome == "denied":
+    if outcome == "denied" or (outcome == "unknown" and call.is_denied_late):
         who, why = call.denied_by()
         told = f": {why}" if isinstance(why, str) and why else ""
-        return "denied", f"{who} rejected {call.name}{told}"
+        late = "; it may have run before that" if outcome == "unknown" else ""
+        return "denied", f"{who} rejected {call.name}{told}{late}"
     if outcome == "unknown":
         is_at_work = call.turn in calls.turns and call.turn not in calls.ended
         return (
