@@ -177,3 +177,22 @@ def test_what_is_no_settlement_is_one_error(
     assert session.find("tool_settled") == []
     with pytest.raises(ValueError, match="word must be one of"):
         session.settle("c1", "maybe")
+
+
+def test_a_call_that_only_a_reply_said_may_run_once_a_person_says_so(
+    daemon: DaemonProcess, make_agent: Callable[..., Obedient]
+) -> None:
+    """It has no start that the grant could be behind: the gate stayed shut."""
+    agent = make_agent(daemon)
+    agent.do("""
+    turn = client.session('s').submit('go'); reply = turn.reply()
+    reply.tool('deploy', {}, call_id='c1', side_effect='network', resume_policy='never-rerun')
+    reply.drain(30, 'synced')
+    """)
+    agent.kill()
+    session = daemon.reader.session("s")
+    until(lambda: session.resume_check()["owner"] is None, "its process is gone")
+    assert session.resume_check()["status"] == "blocked"
+    session.settle("c1", "granted", by="anna")
+    gate = session.resume_check()
+    assert (gate["status"], gate["calls"][0]["why"]) == ("ok", "granted")

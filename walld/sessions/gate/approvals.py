@@ -25,11 +25,13 @@ def is_stale(call: CallAccount, now_ms: int | None) -> bool:
 
 
 def was_granted_again(call: CallAccount) -> bool:
-    """A person allowed it behind its start: they know that it may have run."""
+    """A person allowed it behind its start, or behind the words that may be one: they know that it
+    may have run.
+    """
     settled = call.settled
     if settled is None or settled.payload.get("word") != "granted":
         return False
-    return settled.seq > call.seqs.get("started", settled.seq)
+    return settled.seq > call.seqs.get("started", 0)
 
 
 def _grant(call: CallAccount) -> Mapping[str, Any]:
