@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import random
-from typing import Any
 
 import pytest
 from session_log import Log
+from vendor_rules import check_anthropic, check_openai
 
 from walld.sessions.state.account import calls_of_events
 from walld.sessions.views.messages import messages
@@ -54,47 +54,6 @@ def ledger(seed: int) -> Log:
         else:
             log.offer("turn_interrupted", {"reason": "x"}, turn=turn)
     return log
-
-
-def check_openai(sent: list[dict[str, Any]]) -> int:
-    """The rules of OpenAI's Chat, read off its reference. How many results there are."""
-    ids, waiting, results, before = set[str](), list[str](), 0, None
-    for message in sent:
-        if message["role"] == "tool":
-            assert message["tool_call_id"] == waiting.pop(0), "results in the order of the calls"
-            assert message["content"].strip()
-            results += 1
-            before = "tool"
-            continue
-        assert not waiting, f"calls without results: {waiting}"
-        assert message["role"] != before, "no role twice in a row"
-        before = message["role"]
-        for call in message.get("tool_calls", ()):
-            assert call["id"] not in ids
-            ids.add(call["id"])
-            waiting.append(call["id"])
-        assert message["content"] or waiting, "no empty message"
-    assert not waiting, f"calls without results: {waiting}"
-    return results
-
-
-def check_anthropic(sent: list[dict[str, Any]]) -> int:
-    """The rules of Anthropic's Messages, read off its reference."""
-    ids, waiting, results = set[str](), list[str](), 0
-    for at, message in enumerate(sent):
-        assert message["role"] == ("user", "assistant")[at % 2], "the user first, then in turns"
-        assert message["content"], "no empty message"
-        given = [one["tool_use_id"] for one in message["content"] if one["type"] == "tool_result"]
-        assert given == waiting, "each call's result is in the next message"
-        kinds = [one["type"] for one in message["content"]]
-        assert kinds[: len(given)] == ["tool_result"] * len(given), "results stand first"
-        waiting = [one["id"] for one in message["content"] if one["type"] == "tool_use"]
-        assert not ids & set(waiting)
-        ids |= set(waiting)
-        results += len(given)
-        assert all(one["text"].strip() for one in message["content"] if one["type"] == "text")
-    assert not waiting, f"calls without results: {waiting}"
-    return results
 
 
 def check(first: int, last: int) -> int:

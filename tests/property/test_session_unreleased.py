@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 from session_log import Log
-from test_session_calls import check_anthropic, check_openai, ledger
+from test_session_calls import ledger
+from vendor_rules import check_anthropic, check_openai
 
 from walld.sessions.gate.fork import forked
 from walld.sessions.state.account import Unreleased, calls_of_events

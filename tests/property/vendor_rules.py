@@ -1,0 +1,92 @@
+"""The rules of OpenAI's Chat and Anthropic's Messages for what is sent, read off their references.
+
+Owns: judging a list of messages, by nothing that walld has. Refuses: making one.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+__all__ = ["check_anthropic", "check_openai", "check_sent"]
+
+_ANTHROPIC_ID = re.compile(r"[a-zA-Z0-9_-]+")
+_OPENAI_NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
+_OPENAI_KEYS = {
+    "system": {"role", "content"},
+    "user": {"role", "content"},
+    "assistant": {"role", "content", "tool_calls"},
+    "tool": {"role", "content", "tool_call_id"},
+}
+_BLOCKS = {
+    "user": ("text", "image", "document", "tool_result"),
+    "assistant": ("text", "thinking", "redacted_thinking", "tool_use"),
+}
+
+
+def check_sent(format: str, sent: list[dict[str, Any]]) -> int:  # noqa: A002
+    """By the rules of that provider; no rule is broken by a list in plain form."""
+    if format == "plain":
+        assert all(one["role"] in ("system", "user", "assistant", "tool") for one in sent)
+        return 0
+    return check_openai(sent) if format == "openai" else check_anthropic(sent)
+
+
+def check_openai(sent: list[dict[str, Any]]) -> int:
+    """How many results there are."""
+    ids, waiting, results, before = set[str](), list[str](), 0, None
+    for message in sent:
+        assert message.keys() <= _OPENAI_KEYS[message["role"]], "no key that the provider lacks"
+        if message["role"] == "tool":
+            assert waiting, "a result without its call"
+            assert message["tool_call_id"] == waiting.pop(0), "results in the order of the calls"
+            assert message["content"].strip()
+            results += 1
+            before = "tool"
+            continue
+        assert not waiting, f"calls without results: {waiting}"
+        assert message["role"] != before, "no role twice in a row"
+        before = message["role"]
+        for call in message.get("tool_calls", ()):
+            assert call["type"] == "function"
+            assert _OPENAI_NAME.fullmatch(call["function"]["name"])
+            assert isinstance(json.loads(call["function"]["arguments"]), dict)
+            assert call["id"]
+            assert call["id"] not in ids, "an id twice"
+            ids.add(call["id"])
+            waiting.append(call["id"])
+        content = message["content"]
+        assert content or waiting, "no empty message"
+        assert content is None or isinstance(content, (str, list))
+    assert not waiting, f"calls without results: {waiting}"
+    return results
+
+
+def check_anthropic(sent: list[dict[str, Any]]) -> int:
+    """How many results there are."""
+    ids, waiting, results = set[str](), list[str](), 0
+    for at, message in enumerate(sent):
+        role = ("user", "assistant")[at % 2]
+        assert message.keys() == {"role", "content"}
+        assert message["role"] == role, "the user first, then in turns"
+        assert message["content"], "no empty message"
+        kinds = [one["type"] for one in message["content"]]
+        assert set(kinds) <= set(_BLOCKS[role]), kinds
+        given = [one["tool_use_id"] for one in message["content"] if one["type"] == "tool_result"]
+        assert given == waiting, "each call's result is in the next message"
+        assert kinds[: len(given)] == ["tool_result"] * len(given), "results stand first"
+        used = [one for one in message["content"] if one["type"] == "tool_use"]
+        assert all(isinstance(one["input"], dict) and one["name"] for one in used)
+        waiting = [one["id"] for one in used]
+        assert all(_ANTHROPIC_ID.fullmatch(one) for one in waiting)
+        assert len(set(waiting)) == len(waiting)
+        assert not ids & set(waiting), "an id twice"
+        ids |= set(waiting)
+        results += len(given)
+        assert all(one["text"].strip() for one in message["content"] if one["type"] == "text")
+    assert not waiting, f"calls without results: {waiting}"
+    if sent and sent[-1]["role"] == "assistant" and sent[-1]["content"][-1]["type"] == "text":
+        text = sent[-1]["content"][-1]["text"]
+        assert text == text.rstrip(), "a last message that ends in white space is refused"
+    return results
