@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import os
 import random
 from typing import Any
 
@@ -10,6 +12,7 @@ from session_log import Log
 from test_session_calls import ledger
 from vendor_rules import check_anthropic, check_openai
 
+from walld.foreign import claude
 from walld.sessions.gate.fork import forked
 from walld.sessions.state.account import Unreleased, calls_of_events
 from walld.sessions.state.events import Event
@@ -62,9 +65,32 @@ def adopt(rand: random.Random, log: Log, one: Unreleased) -> None:
         log.submit(f"later-{one.stream_id}", "later")
 
 
+def brought(rand: random.Random, log: Log) -> None:
+    """Of a file of another agent: calls and results in any order, signed thoughts, blanks."""
+    lines, parent = [], None
+    for number in range(rand.randint(1, 8)):
+        uuid, call_id = f"u{number}", f"c{rand.randint(1, 4)}"
+        text = {"type": "text", "text": rand.choice(["said", " ", "It ends. "])}
+        used = {"type": "tool_use", "id": call_id, "name": "edit", "input": {"k": 0}}
+        gave = {"type": "tool_result", "tool_use_id": call_id, "content": rand.choice(["r", ""])}
+        thought = {"type": "thinking", "thinking": "hm", "signature": "s"}
+        role = rand.choice(["user", "assistant"])
+        blocks = [text, used, thought] if role == "assistant" else [text, gave]
+        blocks = rand.sample(blocks, rand.randint(1, len(blocks)))
+        message = {"role": role, "content": blocks, "id": f"m{rand.randint(1, 3)}", "model": "m"}
+        line = {"type": role, "uuid": uuid, "parentUuid": parent, "message": message}
+        lines.append(json.dumps(line | {"sessionId": "s", "isSidechain": False}))
+        parent = rand.choice([uuid, uuid, uuid, parent])
+    for one in claude.read(lines).entries:
+        more = {} if one.parent is None else {"parent": one.parent}
+        log.offer(one.type, one.payload, id=one.id, turn=one.turn, leaf=one.leaf, **more)
+
+
 def world(seed: int) -> tuple[list[Event], list[Unreleased], list[str | None]]:
     """Events, unreleased replies, and the entries whose paths are looked at."""
     rand, log = random.Random(seed), ledger(seed)
+    if seed % 4 == 1:
+        brought(rand, log)
     found = replies(rand, log)
     for one in found:
         if rand.random() < 0.5:
@@ -105,7 +131,8 @@ def test_what_is_sent_of_random_replies_is_safe() -> None:
 
 @pytest.mark.sweep
 def test_what_is_sent_of_many_random_replies_is_safe() -> None:
-    assert check(700, 30000) > 500
+    """`WALLD_LEDGERS=100000 pytest -m sweep -k many_random_replies` tries as many."""
+    assert check(700, int(os.environ.get("WALLD_LEDGERS", "30000"))) > 500
 
 
 def test_a_reply_changes_no_result_that_is_known() -> None:
