@@ -28,7 +28,7 @@ def collect(client: Any) -> dict[str, Any]:
         "replies": [_reply(one) for one in replies] if isinstance(replies, list) else replies,
         "orphans": _asked(lambda: sorted(one.stream_id for one in client.orphans())),
         "sessions": _asked(lambda: [_info(one) for one in client.sessions()]),
-        "audit": _asked(lambda: _shown(client.audit(present=[]))),
+        "audit": _asked(lambda: _report(client.audit(present=[]))),
     }
     if isinstance(replies, list):
         for session_id in sorted({one.session_id for one in replies}):
@@ -63,9 +63,14 @@ def _session(client: Any, session_id: str) -> dict[str, Any]:
         "messages": _asked(lambda: _without(left, _said(session.messages(), plain=True))),
         "openai": _asked(lambda: _without(left, _said(session.messages(format="openai")))),
         "resume_check": _asked(lambda: _gate(session.resume_check())),
-        "repair_plan": _asked(lambda: _shown(client.repair_plan(session_id, present=[]))),
+        "repair_plan": _asked(lambda: _steps(client.repair_plan(session_id, present=[]))),
     }
     told |= {name: _asked(lambda: session.project(name)) for name in _VIEWS}  # noqa: B023
+    if isinstance(told["audit"], dict):
+        told["audit"]["turns"] = [
+            {name: one[name] for name in one if name not in ("answered", "owner")}
+            for one in told["audit"]["turns"]
+        ]
     if isinstance(told["pending"], list):
         told["pending"] = [one for one in told["pending"] if one["action"] in _ACTIONS]
     if isinstance(told["resume"], dict):
@@ -91,6 +96,22 @@ def _gate(told: dict[str, Any] | None) -> dict[str, Any] | None:
     codes = [(one["code"], one.get("call_id"), one.get("sha256")) for one in blocks]
     said = {"reasons": codes, "status": "blocked" if blocks else "ok"}
     return {name: told[name] for name in told if name not in ("calls", "owner", "replies")} | said
+
+
+def _without_work(one: dict[str, Any]) -> dict[str, Any]:
+    """What 0.1.0 tells, too, of a finding or a step."""
+    return {name: one[name] for name in one if name not in ("state", "reason", "owner")}
+
+
+def _report(report: Any) -> Any:
+    told = _shown(report)
+    return told | {"findings": [_without_work(one) for one in told["findings"]]}
+
+
+def _steps(steps: Any) -> Any:
+    """What it marks is not compared: it marks what was answered, too."""
+    told = [_without_work(one) for one in _shown(steps)]
+    return [one for one in told if one["op"] != "mark_interrupted"]
 
 
 def _said(messages: list[dict[str, Any]] | None, *, plain: bool = False) -> Any:

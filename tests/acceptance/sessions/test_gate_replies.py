@@ -1,4 +1,4 @@
-"""The gate and what no entry says: replies that are not released, and who is at work."""
+"""The gate, the audit and what no entry says: replies that are not released, and who is at work."""
 
 from __future__ import annotations
 
@@ -148,3 +148,76 @@ def test_a_reply_that_was_cut_is_no_answer_however_its_text_ends(
     agent.kill()
     until(lambda: orphaned(daemon.reader, "whole"), "its process is gone")
     assert daemon.reader.session("t").resume_check()["boundary"] == "answered"
+
+
+def test_an_audit_passes_over_what_somebody_is_at(
+    daemon: DaemonProcess, make_agent: Callable[..., Obedient]
+) -> None:
+    """A healthy agent in its tool was called `needs manual review`, and its message, which it was
+    about to save, was in the plan.
+    """
+    agent, reader = make_agent(daemon), daemon.reader
+    agent.do("""
+    turn = client.session('s').submit('deploy it', message_id='m')
+    turn.intent('deploy', {}, side_effect='external-write', resume_policy='never-rerun',
+                call_id='c1')
+    turn.tool_started('c1')
+    """)
+    for present in (None, []):
+        report = reader.audit("s", present=present)
+        (found,) = report.findings
+        assert (report.overall, found.category, found.state) == ("ok", "ok", "submitted")
+        assert found.owner["pid"] == agent.pid
+        assert str(agent.pid) in found.detail
+    assert reader.repair_plan("s", present=[]) == []
+    assert len(agent.do("[one.op for one in client.repair_plan('s', present=[])]")) == 1
+    agent.kill()
+    until(lambda: reader.session("s").resume_check()["owner"] is None, "its process is gone")
+    report = reader.audit("s", present=[])
+    assert report.overall == "needs_manual_review"
+    told = {(one.kind, one.state, one.reason, one.owner is None) for one in report.findings}
+    lost = ("interrupted", "agent_lost", True)
+    assert told == {("turn_journal_pending_turn", *lost), ("tool_call_unanswered", *lost)}
+    steps = reader.repair_plan("s", present=[])
+    assert [one.op for one in steps] == ["materialise_user_message", "mark_interrupted"]
+    assert {(one.state, one.reason, one.owner) for one in steps} == {(*lost[:2], None)}
+    turn_id = steps[0].turn_id
+    again = make_agent(daemon)
+    again.do(f"turn = client.session('s').submit('deploy it', retry_of={turn_id!r})")
+    assert reader.repair_plan("s", present=[]) == [], "who is at work on the retry saves it"
+    again.do("turn.completed()")
+    steps = reader.repair_plan("s", present=[])
+    assert [one.op for one in steps] == ["materialise_user_message"], "the retry was answered"
+
+
+@pytest.mark.parametrize(
+    ("said", "marks"),
+    [
+        ("reply.token('It is done.'); reply.end('stop')", []),
+        ("reply.token('It is done.'); reply.finish('stop')", []),
+        ("reply.token('It is done.')", ["mark_interrupted"]),
+        ("reply.token('I lo')", ["mark_interrupted"]),
+        ("pass", ["mark_interrupted"]),
+    ],
+)
+@pytest.mark.parametrize("released", [True, False])
+def test_a_mark_is_put_only_where_there_is_no_answer(
+    daemon: DaemonProcess,
+    make_agent: Callable[..., Obedient],
+    said: str,
+    marks: list[str],
+    released: bool,
+) -> None:
+    """SIGKILL behind `reply.end()` and before `turn.completed()`: the plan was to mark it."""
+    agent = make_agent(daemon)
+    agent.do(f"""
+    turn = client.session('s').submit('go', message_id='m')
+    reply = turn.reply(stream_id='r', auto_release={released})
+    {said}
+    reply.drain(30, 'synced')
+    """)
+    agent.kill()
+    session = daemon.reader.session("s")
+    until(lambda: session.state()["turns"][0]["state"] == "interrupted", "the turn to end")
+    steps = daemon.reader.repair_plan("s", present=["m"])
+    assert [one.op for one in steps] == marks

@@ -68,8 +68,10 @@ _NAMED = ("parent", "turn", "cause", "correlation", "key")
 """Of an entry, what names another or is found by."""
 _WRITTEN_SECONDS = 1.5
 """A reader waits so long for lines that the daemon made; a disk that takes none keeps nobody."""
-_OF_CALLS = ("pending", "resume")
-"""Views that know of the calls of replies that are not released."""
+_OF_CALLS = ("audit", "pending", "resume")
+"""Views that know of replies that are not released, and of who is at work."""
+_WITHOUT_ENTRIES = ("pending", "resume")
+"""Of those the ones that tell of such replies alone, too."""
 _WITH_DAMAGE = ("audit", "resume", "state")
 """Views that say where the session's file is damaged (P9)."""
 
@@ -331,7 +333,8 @@ class SessionRequests:
                     return await self._files.views.run(partial(_dumps, found)), lines
                 if request.name in _OF_CALLS:
                     await self._restored(uid, request.session_id)
-                    arguments["now_ms"] = self._wall_ms()
+                    if request.name in _WITHOUT_ENTRIES:
+                        arguments["now_ms"] = self._wall_ms()
                     arguments["workers"] = self._workers(connection, uid, request.session_id)
                 return await self._view(uid, request, arguments)
             except ProtocolError as error:
@@ -392,7 +395,8 @@ class SessionRequests:
             replies = []
         with self._sessions.forks.source(uid, request.session_id) as source:
             found = await self._found(uid, request.session_id)
-            if found is None and not arguments.get("replies"):
+            has_replies = request.name in _WITHOUT_ENTRIES and arguments.get("replies")
+            if found is None and not has_replies:
                 return None, None
             lines = [] if found is None else found.lines
             events = await files.views.run(partial(events_of, lines))

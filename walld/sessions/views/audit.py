@@ -1,8 +1,8 @@
 """The facts an audit needs of the ledger; it judges them where the application's store is seen.
 
-Owns: facts of each turn, calls without an answer, events that are malformed, artifacts named.
-Refuses: what is present elsewhere and what that means (the client), the chain and the artifacts'
-bytes (the daemon adds them).
+Owns: facts of each turn, who is at work on it, calls without an answer, events that are malformed,
+artifacts named. Refuses: what is present elsewhere and what that means (the client), who lives, the
+chain and the artifacts' bytes (the daemon adds them).
 """
 
 from __future__ import annotations
@@ -11,8 +11,11 @@ from bisect import bisect_left
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+from walld.sessions.gate.pending import is_answered, open_tools
 from walld.sessions.gate.possibly_run import calls_elsewhere
 from walld.sessions.gate.turn_history import History, TurnHistory, history_of
+from walld.sessions.gate.unreleased import UnreleasedReply, said_before, said_in
+from walld.sessions.gate.workers import Worker
 from walld.sessions.state.artifacts import artifacts_of
 from walld.sessions.state.call_account import CallAccount
 from walld.sessions.state.events import Event, check_payload
@@ -22,9 +25,18 @@ from walld.sessions.views.messages import fates, messages
 __all__ = ["audit", "named_artifacts"]
 
 
-def audit(events: Sequence[Event]) -> dict[str, Any]:
-    """turns, in order; unanswered calls of messages outside turns; malformed events; artifacts."""
+def audit(
+    events: Sequence[Event],
+    replies: Sequence[UnreleasedReply] = (),
+    workers: Sequence[Worker] = (),
+) -> dict[str, Any]:
+    """turns, in order; unanswered calls of messages outside turns; malformed events; artifacts.
+
+    Of a turn: owner, the process at work on it that does not ask; answered, the model spoke last in
+    it, to its end. replies: those that are not released: they answer, too. workers: who is at work.
+    """
     account = history_of(events)
+    answered, owners = _answered(account, events, replies), _owners(account, workers)
     edited, taken_back = _edited(events, account), _taken_back(events, account.turns.values())
     entry_of = {one.state.message_id: one.submitted.id for one in reversed(account.turns.values())}
     unanswered = _unanswered(account, events)
@@ -50,6 +62,8 @@ def audit(events: Sequence[Event]) -> dict[str, Any]:
                 "submitted_at_ms": turn.submitted.at_ms,
                 "terminal_seq": turn.state.terminal_seq,
                 "unanswered": unanswered.pop(turn_id, []),
+                "answered": turn_id in answered,
+                "owner": owners.get(turn_id),
             }
             for turn_id, turn in account.turns.items()
         ],
@@ -67,6 +81,29 @@ def audit(events: Sequence[Event]) -> dict[str, Any]:
         ],
         "artifacts": named_artifacts(events),
     }
+
+
+def _answered(
+    account: History, events: Sequence[Event], replies: Sequence[UnreleasedReply]
+) -> set[str]:
+    """Turns in which the model spoke last, to its end, and asked for nothing."""
+    said = said_in(replies, events)
+    if replies:  # what they said is no entry: the facts are of entries alone
+        account = history_of(events, [*said, *said_before(replies, events)])
+    waiting = open_tools(account)
+    return {name for name, turn in account.turns.items() if is_answered(turn, waiting, said)}
+
+
+def _owners(account: History, workers: Sequence[Worker]) -> dict[str, dict[str, Any]]:
+    """Of turns that have not ended, and of those with a reply that has not."""
+    found: dict[str, dict[str, Any]] = {}
+    for one in workers:
+        turn = account.turns.get(one.turn or "")
+        if turn is None or one.is_asker or (one.stream_id is None and turn.state.ended):
+            continue
+        told = one._replace(since_ms=one.since_ms or turn.submitted.at_ms).told()
+        found.setdefault(turn.state.turn_id, told)
+    return found
 
 
 def _taken_back(events: Sequence[Event], turns: Iterable[TurnHistory]) -> set[str]:

@@ -47,7 +47,7 @@ PROJECTIONS: Final[dict[str, _Projection]] = {
     "tree": _Projection(tree, {}),
     "transcript": _Projection(transcript, {}),
     "trace": _Projection(trace, {}),
-    "audit": _Projection(audit, {}),
+    "audit": _Projection(audit, {"replies": (list,), "workers": (list,)}),
     "eval": _Projection(evaluation, {"turn": _TEXT}),
     "pending": _Projection(
         pending,

@@ -53,7 +53,9 @@ class AuditedTurn(msgspec.Struct, frozen=True, kw_only=True):
     submitted_seq: of the event that holds what the user said. content: that, where the facts have
     it. attachments: what it was submitted with. edited: the message that took its place since.
     taken_back: it was undone since, or left out of a list. submission_lost: that event is lost to
-    damage, with message_id; submitted_seq is of the first that is left.
+    damage, with message_id; submitted_seq is of the first that is left. answered: the model spoke
+    last in it, to its end. owner: the other process that is at work on it ({pid, since_ms, seen,
+    ...}). Both are not known of a daemon of before.
     """
 
     session_id: str
@@ -72,6 +74,8 @@ class AuditedTurn(msgspec.Struct, frozen=True, kw_only=True):
     edited: dict[str, Any] | None = None
     taken_back: bool = False
     submission_lost: bool = False
+    answered: bool = False
+    owner: dict[str, Any] | None = None
 
 
 def _present(value: Any, name: str) -> Any:
@@ -93,7 +97,11 @@ AwaitedPresent = Annotated[
 
 
 class Finding(msgspec.Struct, frozen=True, kw_only=True):
-    """One thing that an audit has to say; `subject` is the call, artifact or event it is about."""
+    """One thing that an audit has to say; `subject` is the call, artifact or event it is about.
+
+    state, reason: of its turn, as that stands. owner: the process that is at work on the turn or on
+    a retry of it: what is missing may be about to come, and is `ok`.
+    """
 
     kind: str
     category: Category
@@ -102,6 +110,9 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
     message_id: str | None = None
     subject: str | None = None
     detail: str = ""
+    state: str | None = None
+    reason: str | None = None
+    owner: dict[str, Any] | None = None
 
 
 class Report(msgspec.Struct, frozen=True, kw_only=True):
@@ -128,7 +139,8 @@ class RepairStep(msgspec.Struct, frozen=True, kw_only=True):
     """What to do to the application's store; whoever did `key` before does nothing.
 
     op: "materialise_user_message" adds `message`; "mark_interrupted" adds a visible mark, `message`
-    is a text for it that stands behind the turn.
+    is a text for it that stands behind the turn. state, reason: of the turn. owner: None, since a
+    turn that somebody is at work on is in no plan.
     """
 
     key: str
@@ -138,6 +150,9 @@ class RepairStep(msgspec.Struct, frozen=True, kw_only=True):
     message_id: str | None
     submitted_seq: int
     message: dict[str, Any]
+    state: str | None = None
+    reason: str | None = None
+    owner: dict[str, Any] | None = None
 
 
 def turns_of(session_id: str, facts: Mapping[str, Any]) -> list[AuditedTurn]:
@@ -167,6 +182,8 @@ def _turn(session_id: str, one: Mapping[str, Any]) -> AuditedTurn:
         edited=one.get("edited"),
         taken_back=one.get("taken_back") is True,
         submission_lost=one.get("submission_lost") is True,
+        answered=one.get("answered") is True,
+        owner=one.get("owner"),
     )
 
 
@@ -213,11 +230,15 @@ def findings_of(
 ) -> list[Finding]:
     """All there is to say of one session."""
     found: list[Finding] = []
-    for turn, is_present in _answers(turns_of(session_id, facts), present):
+    turns = turns_of(session_id, facts)
+    newest = _newest(turns)
+    for turn, is_present in _answers(turns, present):
+        owner = newest[turn.turn_id].owner
         # Without anybody to ask, a completed turn says nothing of the store.
         if present is not None or turn.state != "completed":
-            found.extend(_of_turn(turn, is_present))
-        found.extend(_unanswered(session_id, turn.unanswered, turn))
+            found.extend(_of_turn(turn, is_present, owner))
+        if turn.owner is None:  # else the calls are being run
+            found.extend(_unanswered(session_id, turn.unanswered, turn))
     found.extend(_unanswered(session_id, map(_call_id, facts.get("unanswered") or ()), None))
     for name, kind in (
         ("malformed", MALFORMED),
@@ -255,16 +276,33 @@ def plan_of(session_id: str, facts: Mapping[str, Any], present: AwaitedPresent) 
     done = frozenset() if present is None or callable(present) else frozenset(present)
     steps: list[RepairStep] = []
     materialised: set[str] = set()
-    for turn, is_present in _answers(turns_of(session_id, facts), present):
+    turns = turns_of(session_id, facts)
+    newest = _newest(turns)
+    for turn, is_present in _answers(turns, present):
+        last = newest[turn.turn_id]
         if is_present is None or (not is_present and (turn.submission_lost or turn.taken_back)):
+            continue
+        if last.owner is not None:  # who is at work on it saves it
             continue
         if not is_present and (said := turn.message_id or turn.turn_id) not in materialised:
             materialised.add(said)
             steps.append(_step(turn, "materialise_user_message", _said(turn)))
-        if turn.state == "interrupted":
+        is_answered = turn.answered or last.answered or last.state == "completed"
+        if turn.state == "interrupted" and not is_answered:
             message = {"role": "system", "content": f"[interrupted: {turn.reason or 'unknown'}]"}
             steps.append(_step(turn, "mark_interrupted", message))
     return [step for step in steps if step.key not in done]
+
+
+def _newest(turns: Iterable[AuditedTurn]) -> dict[str, AuditedTurn]:
+    """Turn id -> the last turn of its user message: whether that was answered, it says."""
+    first: dict[str, str] = {}
+    last: dict[str, AuditedTurn] = {}
+    for turn in turns:
+        of = turn.retry_of
+        root = turn.turn_id if of is None else first.get(of, of)
+        first[turn.turn_id], last[root] = root, turn
+    return {turn_id: last[root] for turn_id, root in first.items()}
 
 
 def _said(turn: AuditedTurn) -> dict[str, Any]:
@@ -275,10 +313,14 @@ def _said(turn: AuditedTurn) -> dict[str, Any]:
     return message | ({"attachments": turn.attachments} if turn.attachments else {})
 
 
-def _of_turn(turn: AuditedTurn, is_present: bool | None) -> Iterable[Finding]:
+def _of_turn(
+    turn: AuditedTurn, is_present: bool | None, owner: dict[str, Any] | None
+) -> Iterable[Finding]:
     by_app = turn.state == "interrupted" and turn.interrupted_by != "daemon"
     category: Category
-    if is_present is None:
+    if owner is not None and not is_present:
+        kind, category, detail = PENDING, "ok", _at_work(owner)
+    elif is_present is None:
         kind, category, detail = PENDING, "unknown", "nobody said whether it was saved"
     elif turn.submission_lost and not is_present:
         kind, category = PENDING, "unsafe_to_repair"
@@ -301,7 +343,15 @@ def _of_turn(turn: AuditedTurn, is_present: bool | None) -> Iterable[Finding]:
         turn_id=turn.turn_id,
         message_id=turn.message_id,
         detail=detail,
+        state=turn.state,
+        reason=turn.reason,
+        owner=owner,
     )
+
+
+def _at_work(owner: Mapping[str, Any]) -> str:
+    who = f"process {owner.get('pid')} is at work on it"
+    return who if owner.get("seen", True) else "its process cannot be seen, and may come back"
 
 
 def _unanswered(
@@ -316,6 +366,8 @@ def _unanswered(
             message_id=None if turn is None else turn.message_id,
             subject=call_id,
             detail="the call has no result: what it did is unknown",
+            state=None if turn is None else turn.state,
+            reason=None if turn is None else turn.reason,
         )
 
 
@@ -341,5 +393,7 @@ def _step(turn: AuditedTurn, op: str, message: dict[str, Any]) -> RepairStep:
         turn_id=turn.turn_id,
         message_id=turn.message_id,
         submitted_seq=turn.submitted_seq,
+        state=turn.state,
+        reason=turn.reason,
         message=message | {"_turn": turn.turn_id, "_message_id": turn.message_id},
     )
