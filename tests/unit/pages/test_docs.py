@@ -124,6 +124,8 @@ class DiesBeforeSave(Store):
 
 
 def tell(prompt: str) -> Iterator[str]:
+    if prompt == "die before the first token":
+        os.kill(os.getpid(), signal.SIGKILL)
     yield from PIECES
     if prompt == "die in the middle":
         os.kill(os.getpid(), signal.SIGKILL)
@@ -186,6 +188,11 @@ def test_the_readme_runs_and_a_crash_anywhere_is_harmless(tmp_path: Path, daemon
         run_killed(path, "hello", "DiesBeforeSave")
         assert space["adopt"]() == 1, "all was said and nothing saved: the order of the README"
         assert store.messages("chat")[3]["content"] == "".join(PIECES)
+
+        run_killed(path, "die before the first token", "Store")
+        assert space["on_page_load"]("chat") == "recovered"
+        assert store.messages("chat")[4]["content"] == "[interrupted]", "its user sees the cut"
+        assert space["adopt"]() == 0
 
         with space["client"].reply("live") as reply:
             reply.token("so far")
