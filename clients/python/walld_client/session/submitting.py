@@ -232,8 +232,7 @@ def _claimed(judged: _Judged) -> Steps[None]:
         return
     drafts = judged.settled(told)
     if newest["state"] != "interrupted":  # its owner is gone, or asks
-        payload = {"reason": "resumed"}
-        drafts.append(draft("turn_interrupted", payload, turn=newest_id))
+        drafts.append(draft("turn_interrupted", {"reason": "resumed"}, turn=newest_id))
     made = yield from session.made(drafts)
     # With the message of the turn that it goes on with, byte for byte.
     kept = ("message_id", "content", "attachments", "model", "calls", "meta")
