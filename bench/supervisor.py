@@ -5,8 +5,9 @@ the other. The other one, its worker, does the work, in a process group of its o
 Ctrl-C to each process of the foreground group. Servers and agents end at that, in any order, and
 what talked to them crashes: so they are not in that group.
 
-1. The worker is told once, by SIGTERM, which is an exception in its main thread: what it has
-   started is ended on its way out.
+1. The worker is told by SIGTERM, which is an exception in its main thread: what it has started is
+   ended on its way out. It is told until it has heard: Python runs a handler between two steps of
+   the program, so a signal just before a call that blocks is heard behind that call.
 2. What its children write to stderr goes through a pipe to the supervisor: after a signal it is
    dropped. The worker's own stderr is the terminal's, for the progress line.
 3. What the worker leaves behind becomes the supervisor's (PR_SET_CHILD_SUBREAPER), and is killed.
@@ -38,6 +39,8 @@ _PR_SET_CHILD_SUBREAPER: Final = 36
 STOPPED: Final = 128 + signal.SIGTERM
 """The exit code of a worker that was told to end."""
 _LOST_SECONDS: Final = 0.01
+_AGAIN_SECONDS: Final = 0.25
+"""Until the worker is told once more. One that has heard it takes no more notice."""
 
 
 class Stopped(SystemExit):
@@ -88,7 +91,13 @@ def _wait(
     """(the first signal that ends the worker, the worker's exit code)."""
     first = None
     while True:
-        number = signal.Signals(signal.sigwait(taken))
+        if first is None:
+            number = signal.Signals(signal.sigwait(taken))
+        elif (told_now := signal.sigtimedwait(taken, _AGAIN_SECONDS)) is None:
+            os.kill(worker, signal.SIGTERM)
+            continue
+        else:
+            number = signal.Signals(told_now.si_signo)
         if number == signal.SIGCHLD:
             pid, status = os.waitpid(worker, os.WNOHANG)
             if pid:

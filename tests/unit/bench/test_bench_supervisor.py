@@ -144,6 +144,21 @@ def test_a_signal_that_the_caller_had_ignored_stays_so() -> None:
         signal.signal(signal.SIGHUP, before)
 
 
+def test_a_worker_is_told_until_it_has_heard() -> None:
+    """The first signal may come just before a call that blocks, whose end would be waited for."""
+    work = [
+        "ends = signal.getsignal(signal.SIGTERM)",
+        "signal.signal(signal.SIGTERM, lambda *_: signal.signal(signal.SIGTERM, ends) and None)",
+        "print('go', flush=True)",
+        "time.sleep(3600)",
+    ]
+    with supervised(*work) as process:
+        assert line(process) == "go"
+        process.send_signal(signal.SIGINT)
+        assert process.communicate(timeout=60)[1] == STOPPED
+        assert process.returncode == 128 + signal.SIGINT
+
+
 def test_a_worker_ends_with_its_supervisor() -> None:
     with supervised("print('go', flush=True)", "time.sleep(3600)") as process:
         assert line(process) == "go"
