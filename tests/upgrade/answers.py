@@ -95,7 +95,8 @@ def _gate(told: dict[str, Any] | None) -> dict[str, Any] | None:
     blocks = [one for one in told["reasons"] if one.get("verdict", "blocked") == "blocked"]
     codes = [(one["code"], one.get("call_id"), one.get("sha256")) for one in blocks]
     said = {"reasons": codes, "status": "blocked" if blocks else "ok"}
-    return {name: told[name] for name in told if name not in ("calls", "owner", "replies")} | said
+    later = ("calls", "owner", "own_turns", "replies")
+    return {name: told[name] for name in told if name not in later} | said
 
 
 def _without_work(one: dict[str, Any]) -> dict[str, Any]:
