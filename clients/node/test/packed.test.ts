@@ -55,7 +55,7 @@ test("the README's code, typed in, against the package that is packed", (t) => {
     symlinkSync(join(PACKAGE, "node_modules", name), join(modules, name));
   }
   run(PACKAGE, "npm", "pack", "--silent", "--ignore-scripts", "--pack-destination", home);
-  run(home, "tar", "xf", "walld-client-0.1.0.tgz", "-C", own, "--strip-components=1");
+  run(home, "tar", "xf", "walld-client-0.2.0-dev.0.tgz", "-C", own, "--strip-components=1");
   const { scripts } = JSON.parse(readFileSync(join(own, "package.json"), "utf8")) as { scripts: object };
   for (const name of ["preinstall", "install", "postinstall", "prepare"]) {
     assert.ok(!(name in scripts), `npm asks people before it runs ${name} of what they install`);

@@ -7,7 +7,7 @@
 
 import { randomBytes } from "node:crypto";
 
-export const VERSION = "0.1.0";
+export const VERSION = "0.2.0-dev.0";
 /** What Hello carries, for the daemon's log. */
 export const CLIENT_NAME = `walld-client-node ${VERSION}`;
 
