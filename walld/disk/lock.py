@@ -7,10 +7,11 @@ Refuses: what its bytes are (`lock_record.py`), everything else in the directory
 The directory itself is flocked, too, where its file system can do that (NFS cannot): who removes
 LOCK for a leftover of a crash, and starts a second daemon, would have two.
 
-A new owner raises the epoch before it scans. An owner reads it again after each write and sync and
-before it acknowledges: a daemon that was frozen, lost its lock to the lifting of its NFS lease and
-thaws, sees a later epoch and stops (W4). Anything else that stands there is damage,
-for which nobody stops: what is in memory alone would go along (P8).
+A new owner raises the epoch before it scans the log; what says which log it is was read before
+(`recovery/directory_lock.py`). An owner reads it again after each write and sync and before it
+acknowledges: a daemon that was frozen, lost its lock to the lifting of its NFS lease and thaws,
+sees a later epoch and stops (W4). Anything else that stands there is damage, for which nobody
+stops: what is in memory alone would go along (P8).
 """
 
 from __future__ import annotations

@@ -1,7 +1,11 @@
-"""Takes ownership of a data directory before anything of it is read.
+"""Takes ownership of a data directory before anything in it is changed.
+
+Versions and headers of segments are read before the lock is taken, and more of them where no
+header is whole: a later version is refused untouched, and a new LOCK has the log and epoch they
+name.
 
 Owns: what a new owner is told of the log by its segments. Refuses: the lock (`disk/lock.py`),
-reading the log (`startup_recovery.py`).
+reading the log (`startup_recovery.py`), which comes behind the lock.
 """
 
 from __future__ import annotations
