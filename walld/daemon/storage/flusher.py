@@ -155,14 +155,16 @@ class Flusher:
         return cost
 
     def _say_what_is_off(self, oldest: float | None, now: float) -> None:
-        commit = self._engine.schedule
-        if commit.linger_shortened != self._shortened:
+        schedule = self._engine.schedule
+        if schedule.linger_shortened != self._shortened:
             self._shortened = not self._shortened
-            less = f"shortened to {commit.linger * 1000:.0f} ms"
+            less = f"shortened to {schedule.linger * 1000:.0f} ms"
             _log.warning("linger: %s", less if self._shortened else "as it was set again")
-        if oldest is not None and (age := now - oldest) > commit.bound:
+        if oldest is not None and (age := now - oldest) > schedule.bound:
             _log.error(
-                "flush bound breached: oldest event waited %.3f s, bound %.3f s", age, commit.bound
+                "flush bound breached: oldest event waited %.3f s, bound %.3f s",
+                age,
+                schedule.bound,
             )
 
     async def finish(self) -> None:
