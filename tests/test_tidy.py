@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import ast
+import io
 import re
 import runpy
+import sys
+import tokenize
 from collections import Counter
 from collections.abc import Iterator
 from functools import cache
@@ -145,6 +148,43 @@ def test_no_path_of_the_machine_it_was_written_on(path: Path) -> None:
     text = path.read_bytes()
     for banned in (b".pyenv", b"/tmp/pytest-of-"):
         assert banned not in text, banned.decode()
+
+
+def prose(path: Path) -> Iterator[str]:
+    """Docstrings and comments."""
+    for node in ast.walk(parsed(path)):
+        match node:
+            case ast.Expr(value=ast.Constant(value=str(text))):
+                yield text
+    for token in tokenize.generate_tokens(io.StringIO(path.read_text()).readline):
+        if token.type == tokenize.COMMENT:
+            yield token.string
+
+
+FILES = {
+    f"/{path.relative_to(ROOT)}"
+    for folder in ("walld", "clients", "tests", "bench")
+    for path in (ROOT / folder).rglob("*.*")
+    if path.suffix in (".py", ".ts", ".pth") and "node_modules" not in path.parts
+}
+MODULES = {Path(name).stem for name in FILES} | {"walld", "walld_client"} | sys.stdlib_module_names
+NO_MODULE_HERE = {
+    *("logmanager/eventlog.py", "message.py"),  # gptme's own
+    *("content", "response", "result"),  # events, and an object, of the providers' SDKs
+    "thing",  # any object
+}
+"""What stands in backticks as a file or a `module.name` would, and is none."""
+
+
+@each
+def test_a_module_that_is_named_exists(path: Path) -> None:
+    """`file.py`, `folder/file.py` and `module.name` in docstrings and comments."""
+    named_files, named_modules = set[str](), set[str]()
+    for text in prose(path):
+        named_files |= set(re.findall(r"`([\w/]+\.(?:py|ts))`", text))
+        named_modules |= set(re.findall(r"`([a-z_]\w*)\.(?!(?:py|ts)`)\w+(?:\(.*?\))?`", text))
+    no_file = {one for one in named_files if not any(file.endswith(f"/{one}") for file in FILES)}
+    assert (no_file | named_modules - MODULES) - NO_MODULE_HERE == set()
 
 
 def labels() -> list[tuple[str, str]]:

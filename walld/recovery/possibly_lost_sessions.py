@@ -2,7 +2,7 @@
 
 Owns: what of the log is lost or unread, how many lines it may hold, and which sessions it says
 nothing about. Refuses: what is damage (`wal/verdict.py`), what a session answers meanwhile
-(`files.py`).
+(`daemon/session_store/files.py`).
 
 Lines stand in the log alone until a checkpoint, so damage there may cost any session its newest
 ones. It cost none to a session whose lines go on behind it; and where a session has leapt over the
@@ -120,7 +120,7 @@ def _may_hold_lines(name: str, size: int | None) -> bool:
 
 
 def _kept_as(disk: Disk, damage: Damage) -> dict[str, int | None]:
-    """What is left of it, with its bytes, and what says that more was there (`damage.keep`)."""
+    """What is left of it, with its bytes, and what says that more was there (`quarantine.keep`)."""
     note: dict[str, int | None] = {
         f"{QUARANTINE_DIR}/batches-{damage.first_no}-{damage.last_no}": None
     }

@@ -140,7 +140,7 @@ def recover_storage(
     uncopied = quarantine.report(SegmentFiles(disk, log_uuid), verdict)
     unnoted = [one for one in verdict.unsettled if one not in verdict.not_kept]
     if any(name != SESSIONS_DIR for name in unnoted_dirs):
-        uncopied.add(0)  # what stood in no segment, as in `damage.report`
+        uncopied.add(0)  # what stood in no segment, as in `quarantine.report`
     found = find_partials(store, unsynced)
     partials = found.facts
     kept = found.held_seqs(log_uuid)

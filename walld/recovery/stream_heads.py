@@ -117,7 +117,7 @@ def told(
     kept: numbers that have a partial. The beginning of a kept reply may be gone with its segment
     while later records of it are still there: its partial has it. uncopied: segments
     that hold what should be in quarantine and could not be put there, or what could not be read:
-    they are set aside whole; it grows (K4). lost_to_power: `damage.lost_to_power`.
+    they are set aside whole; it grows (K4). lost_to_power: `quarantine.lost_to_power`.
     """
     streams: dict[int, Found] = {}
     for no, found in index.streams():

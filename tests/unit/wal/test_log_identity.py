@@ -45,7 +45,7 @@ def test_a_segment_that_cannot_be_opened_proves_nothing() -> None:
 
 
 def test_a_batch_whose_header_alone_is_whole_says_that_the_log_is_there() -> None:
-    """Its seed is of the log; and `nameless` (`restore.py`) counts it: what is before it may go."""
+    """Its seed is of the log; and `Segment.nameless` counts it: what is before it may go."""
     log = LogWriter()
     log.segment()
     place = log.batch(b"x" * 40)

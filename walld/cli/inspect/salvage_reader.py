@@ -182,7 +182,7 @@ class SalvageReader:
         return True
 
     def _read_partial(self, path: str) -> tuple[Partial, list[Item]]:
-        """Whosever it is: `survey.partials` has looked at its names."""
+        """Whosever it is: `directory_scan.partials` has looked at its names."""
         file = self._disk.open(path)
         try:
             partial = read_partial(file, path)

@@ -189,7 +189,7 @@ def _deletes(store: LedgerStore) -> list[Intent]:
 
 
 def _rows(store: LedgerStore) -> Iterator[SessionRow]:
-    """None where the directory of all cannot be read, which `survey.beside` tells of."""
+    """None where the directory of all cannot be read, which `directory_scan.beside` tells of."""
     try:
         yield from store.tree()
     except OSError:

@@ -324,8 +324,8 @@ class Compaction:
             engine.segments.unlinked(segment)
 
     def _leaves_one_durable(self, oldest: Segment) -> bool:
-        """LOCK says that there is a log: power must not leave none of it, as `whose.is_there` is
-        to see it.
+        """LOCK says that there is a log: power must not leave none of it, as
+        `log_identity.is_there` is to see it.
         """
         return any(
             self._files.is_durable(one.segment_id)

@@ -1,7 +1,7 @@
 """The life of a tool call: from intended by way of approved and started to observed.
 
 Owns: `ToolState`, which event moves it where, and what its outcome is called. Refuses: whether it
-may run again (`resume.py`), running anything.
+may run again (`sessions/gate/resume.py`), running anything.
 
 Invariants: a call only goes forward; skipping is going forward. What was denied does not start. A
 call that started and has no result is `unknown`, whatever became of its turn. Once its turn has
