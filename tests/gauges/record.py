@@ -1,4 +1,4 @@
-"""What was recorded: `values.json`, the measures, and `code_lines.jsonl`, a line for each commit.
+"""What was recorded: `values.json`, the measures, and `code_lines.jsonl`, a line for each record.
 
 A line has the commit, its date and the code lines of each room. It is counted from the commit, not
 from the working tree.

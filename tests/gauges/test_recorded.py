@@ -31,7 +31,7 @@ def test_what_is_recorded_is_measured() -> None:
     assert set(record.recorded()) == set(MEASURES)
 
 
-def test_each_commit_has_one_line_of_code_lines() -> None:
+def test_no_commit_has_two_lines_of_code_lines() -> None:
     lines = [json.loads(line) for line in record.CODE_LINES.read_text().splitlines()]
     commits = [line["commit"] for line in lines]
     assert len(set(commits)) == len(commits) > 0
