@@ -1,9 +1,12 @@
-"""Threads that run disk verbs: one each for writer, syncer and background.
+"""Threads that run disk verbs: one for each role that must not wait for another.
 
 Owns: handing a job to its thread and bringing back what it returned. Refuses: what a job does.
 
-The three never wait for another but by watermark: `write(2)` goes on while an fdatasync hangs. In a
-simulation the same jobs run on the loop itself, so the daemon takes the runner as an argument.
+The roles are the writer, the syncer, the background (`service.py` has them), the files of sessions
+and their views (`session_store/handles.py`), the look at socket files (`service.py`) and at the
+file of users (`idle_exit.py`). None waits for another but by watermark: `write(2)` goes on while an
+fdatasync hangs. In a simulation the same jobs run on the loop itself, so the daemon takes the
+runner as an argument.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Reads agents' sockets in turn, to the end of each.
+"""Reads agents' sockets in turn, a bounded share of each.
 
 Owns: whose turn it is: sweeps over all agents, newcomers in between; and how old what is read may
 be. Refuses: who may come in (`acceptor.py`), the sockets and what is sent on them
@@ -202,9 +202,8 @@ class SocketReader:
     async def run_door(self) -> None:
         """Let newcomers in, for ever: whoever only asks does not wait for a sweep to end.
 
-        While an agent waits they come one by one, and there is a rest behind each slice of them
-        (`rate_limit.py`): an ack takes a dozen turns of the loop, each as long as what is done in
-        it.
+        While an agent waits they come one by one, and there is a rest behind each slice of them:
+        `rate_limit.py`, which does so with requests, says why.
         """
         self._acceptor.listen()
         until = 0.0
