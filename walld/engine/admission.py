@@ -1,8 +1,8 @@
 """Decides whether a stream may begin or be continued.
 
 Owns: the checks of a Start and of a Resume, and how much of the memory one user's live streams may
-take. Refuses: what is done about it (`event_handlers.py`), streams that a start finds: those are
-here.
+take. Refuses: what is done about it (`event_handlers.py`), streams that startup recovery restored:
+they are in already.
 
 A live stream is memory for as long as its reply is not released: what the daemon knows of it, its
 ids and its `meta`, which may be a frame long. So it is bytes that are bounded, and those of a user:

@@ -9,7 +9,7 @@ Invariants
   step. What is acknowledged comes from the batch, never from the stream: events taken later are
   not in it (a prototype acknowledged tokens it had not written).
 - B2 Batch numbers are dense, given at sealing, and stay with the payload whatever happens to it.
-- B3 Of each stream queued >= written >= synced; synced is contiguous. A batch stays in memory until synced, so
+- B3 `queued >= written >= synced`; synced is contiguous. A batch stays in memory until synced, so
   it can be written again elsewhere and read meanwhile (P8).
 - B4 A tombstone lies at or after every record of its stream: a carried record is checked once more
   when it is sealed, and nothing of a released stream waits.
@@ -343,7 +343,7 @@ class BatchBuilder:
                 live_records += 1
             elif not part.is_tombstone:
                 # Released while it was in the batch being built: it came dead, and is as due.
-                current.died(self.now)
+                current.note_release(self.now)
             if stream is None or (stream.gone and not part.is_tombstone):
                 continue
             if part.last_seq > stream.written_seq:

@@ -10,7 +10,8 @@ Invariants
 - G2 Live bytes of a segment are the record bytes (entry and body) in it that a reply not released
   and not yet in a synced partial still needs.
 - G3 A segment is unlinked only as the oldest, without live bytes, and when everything that ordered
-  it (tombstones, carried copies) is synced: `unlink_after <= synced_no`.
+  it (tombstones, carried copies) is synced: `unlink_after <= synced_no`. K6 to K8 keep it longer
+  (`daemon/startup/deferred_recovery.py`: `holds_segments`, `has_left`, `before_unlink`).
 """
 
 from __future__ import annotations
@@ -44,9 +45,9 @@ class Segment:
     """File offset of first_batch + i; 0 where that batch is not read from here."""
     live_bytes: int = 0
     unlink_after: int = 0
-    dead_since: float | None = None
+    released_since: float | None = None
     """Since when it holds bytes of a released reply."""
-    died_at: float | None = None
+    last_release_at: float | None = None
     """When the last of them was released."""
     poisoned: bool = False
     unreadable: bool = False
@@ -66,11 +67,11 @@ class Segment:
         at = batch_no - self.first_batch
         return 0 <= at < len(self.offsets) and self.offsets[at] > 0
 
-    def died(self, now: float) -> None:
+    def note_release(self, now: float) -> None:
         """Bytes of a released reply stand in it: the clock of reclaim_seconds runs."""
-        self.died_at = now
-        if self.dead_since is None:
-            self.dead_since = now
+        self.last_release_at = now
+        if self.released_since is None:
+            self.released_since = now
 
     @property
     def is_empty(self) -> bool:
@@ -161,14 +162,14 @@ class Segments:
         segment = self.of_batch(batch_no)
         if segment is None:
             if now is not None and self._list:
-                self._list[-1].died(now)  # it is being written again: there
+                self._list[-1].note_release(now)  # it is being written again: there
             return
         segment.live_bytes -= length + ENTRY_BYTES
         self.live_bytes -= length + ENTRY_BYTES
         assert segment.live_bytes >= 0, (segment.segment_id, segment.live_bytes)
         segment.unlink_after = max(segment.unlink_after, after)
         if now is not None:
-            segment.died(now)
+            segment.note_release(now)
 
     @property
     def first_batch(self) -> int:
@@ -195,15 +196,17 @@ class Segments:
         return self._overlaps
 
     @property
-    def dead_since(self) -> float | None:
+    def released_since(self) -> float | None:
         """Since when any segment holds bytes of a released reply."""
-        return min((s.dead_since for s in self._list if s.dead_since is not None), default=None)
+        return min(
+            (s.released_since for s in self._list if s.released_since is not None), default=None
+        )
 
     def buried(self, wal_until: int, now: float) -> None:
         """A reply that was kept elsewhere is resolved: any segment up to then may hold of it."""
         for segment in self._list:
             if segment.first_batch <= wal_until:
-                segment.died(now)
+                segment.note_release(now)
 
     def can_unlink(self, synced_no: int) -> Segment | None:
         """The oldest segment, where it is an old one, dead, and what ordered that is synced."""
@@ -242,12 +245,14 @@ class Segments:
         self.live_bytes = 0
         for segment in self._list:
             segment.live_bytes = 0
-            if segment.poisoned and segment.dead_since is not None:
+            if segment.poisoned and segment.released_since is not None:
                 # Released bytes that were not synced were written again along with the rest (P5).
                 current = self._list[-1]
-                current.died_at = max(current.died_at or 0.0, segment.died_at or 0.0)
-                if current.dead_since is None:
-                    current.dead_since = segment.dead_since
+                current.last_release_at = max(
+                    current.last_release_at or 0.0, segment.last_release_at or 0.0
+                )
+                if current.released_since is None:
+                    current.released_since = segment.released_since
         for stream in streams:
             for place in stream.places():
                 found = self.of_batch(place.batch_no)

@@ -269,7 +269,7 @@ def test_what_is_released_in_the_batch_being_built_is_as_due(
     assert gone.gone
     world.write(finished(world), 7.0)
     current = world.engine.segments.current
-    assert (current.dead_since, current.died_at) == (7.0, 7.0)
+    assert (current.released_since, current.last_release_at) == (7.0, 7.0)
     assert world.text(kept) == b"stays"
 
 

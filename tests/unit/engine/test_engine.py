@@ -300,7 +300,7 @@ def test_kept_as_a_partial_is_let_go_by_the_log(world: World, agent: Connection)
     world.engine.lose(agent.process, "agent_lost")
     kept(world, stream)
     assert world.engine.segments.live_bytes == 0
-    assert world.engine.segments.oldest.dead_since is None, "nobody released it"
+    assert world.engine.segments.oldest.released_since is None, "nobody released it"
     assert world.engine.partials.of_session(1000, "s") == ["r1"]
     assert (stream.gone, world.engine.orphans) == (True, {})
 

@@ -79,14 +79,14 @@ def test_live_bytes_are_entry_and_body_of_what_is_needed() -> None:
     segments.died(1, 7, 4, now=8.0)
     assert (segments.oldest.live_bytes, segments.live_bytes) == (0, 1 + ENTRY_BYTES)
     assert segments.oldest.unlink_after == 5, "the latest of what ordered it"
-    assert segments.oldest.dead_since == 3.0, "the first release starts the clock"
+    assert segments.oldest.released_since == 3.0, "the first release starts the clock"
 
 
 def test_a_carry_starts_no_clock() -> None:
     segments = two()
     segments.lived(segments.oldest, 50)
     segments.died(1, 50, 5, now=None)
-    assert segments.oldest.dead_since is None
+    assert segments.oldest.released_since is None
 
 
 def test_what_dies_twice_is_our_bug() -> None:
@@ -192,17 +192,17 @@ def test_what_is_released_while_it_is_written_again_is_as_due() -> None:
     segments.poison(0)
     segments.add(Segment(2, 1, 0.0))
     segments.died(1, 50, 2, 7.0)
-    assert segments.current.dead_since == 7.0
+    assert segments.current.released_since == 7.0
 
 
 def test_released_bytes_that_are_written_again_are_due_where_they_stand_then() -> None:
     """P5: they were due in the segment that was poisoned, which goes on without them."""
     segments = two()
-    segments.current.died_at, segments.current.dead_since = 5.0, 4.0
+    segments.current.last_release_at, segments.current.released_since = 5.0, 4.0
     segments.poison(3)
     segments.add(Segment(6, 4, 9.0))
     segments.recount([])
-    assert (segments.current.died_at, segments.current.dead_since) == (5.0, 4.0)
+    assert (segments.current.last_release_at, segments.current.released_since) == (5.0, 4.0)
 
 
 def nameless(segments: Segments, segment_id: int, first_batch: int) -> None:

@@ -80,8 +80,8 @@ MUTANTS = (
     Mutant(
         "only what was released in the oldest segment is overdue",
         DAEMON + "storage/compaction.py",
-        "        late = self._is_late(segments.dead_since)\n",
-        "        late = self._is_late(segments.oldest.dead_since)\n",
+        "        late = self._is_late(segments.released_since)\n",
+        "        late = self._is_late(segments.oldest.released_since)\n",
         "P5",
         "6",
     ),

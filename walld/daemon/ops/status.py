@@ -131,9 +131,9 @@ class DaemonStatus:
 
     def reclaim_lag(self) -> float:
         """Seconds by which the oldest released byte has outstayed its time on disk (P5)."""
-        dead = self._engine.segments.dead_since
+        since = self._engine.segments.released_since
         due = self._settings.reclaim_seconds + self._settings.release_hold_seconds
-        return max(0.0, self._now() - dead - due) if dead is not None else 0.0
+        return max(0.0, self._now() - since - due) if since is not None else 0.0
 
     def gauges(self) -> Gauges:
         """The moment of a scrape."""

@@ -94,7 +94,7 @@ def _segments(engine: Engine, mended: RecoveredStorage, now: float) -> None:
             # Numbers that are missing get a place no header can have; no index leads there.
             segment.offsets.extend([0] * (batch_no - segment.last_batch - 1))
             segment.offsets.append(offset)
-        segment.dead_since = segment.died_at = now if mended.dead else None
+        segment.released_since = segment.last_release_at = now if mended.dead else None
         segment.unreadable, segment.nameless = found.unreadable, not found.first_no
         segment.undurable = found.segment_id in mended.not_synced.segment_ids
         engine.segments.add(segment)

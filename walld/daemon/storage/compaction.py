@@ -238,7 +238,7 @@ class Compaction:
             self._emptying = None if not oldest.live_bytes else self._emptying
             return False
         if self._emptying is None or self._emptying[0] is not oldest:
-            if oldest is not segments.current and self._is_late(segments.current.dead_since):
+            if oldest is not segments.current and self._is_late(segments.current.released_since):
                 # What is carried must not land behind bytes that are overdue themselves.
                 await self._writer.roll()
             self._emptying = (oldest, iter(list(engine.registry.by_no.values())))
@@ -272,11 +272,11 @@ class Compaction:
         fit = 2 * segments.live_bytes // limits.SEGMENT_BYTES_MAX
         many = len(segments) > limits.SEGMENTS_MAX + fit
         # Of any: the oldest may hold nothing but a quiet stream, and all others wait for it.
-        late = self._is_late(segments.dead_since)
+        late = self._is_late(segments.released_since)
         return (large or many or late) and self._engine.carry_budget > 0
 
-    def _is_late(self, dead_since: float | None) -> bool:
-        return dead_since is not None and event_loop.now() - dead_since > self._reclaim
+    def _is_late(self, released_since: float | None) -> bool:
+        return released_since is not None and event_loop.now() - released_since > self._reclaim
 
     async def _leave_current(self, current: Segment) -> bool:
         """Roll where the only segment holds what must go. False where it may stay."""
@@ -295,7 +295,7 @@ class Compaction:
                 self._syncer.wake()
                 return False
         elif (
-            current.dead_since is None
+            current.released_since is None
             or not self._is_due()
             or engine.carry_budget < current.live_bytes
         ):
@@ -334,8 +334,8 @@ class Compaction:
         )
 
     def _is_held(self, segment: Segment) -> bool:
-        died = segment.died_at
-        return bool(self._hold) and died is not None and event_loop.now() - died < self._hold
+        at = segment.last_release_at
+        return bool(self._hold) and at is not None and event_loop.now() - at < self._hold
 
 
 def carried_flags(items: list[records.Item]) -> int:

@@ -59,14 +59,14 @@ def test_live_bytes_are_a_recount(world: World, agent: Connection) -> None:
     again = world.restarted(power=False)
     live = {segment.segment_id: segment.live_bytes for segment in again.engine.segments}
     assert live == again.recounted() == world.recounted()
-    assert again.engine.segments.oldest.dead_since is not None, "it holds released bytes"
+    assert again.engine.segments.oldest.released_since is not None, "it holds released bytes"
 
 
 def test_a_log_without_released_replies_has_nothing_to_reclaim() -> None:
     world = World()
     world.begin(world.connect())
     world.flush()
-    assert world.restarted(power=False).engine.segments.oldest.dead_since is None
+    assert world.restarted(power=False).engine.segments.oldest.released_since is None
 
 
 @pytest.mark.parametrize(
