@@ -277,7 +277,7 @@ class Daemon:
         async with anyio.create_task_group() as tasks:
             self._tasks = tasks
             tasks.start_soon(self.socket_reader.run)
-            tasks.start_soon(self.socket_reader.run_door)
+            tasks.start_soon(self.socket_reader.accept_newcomers)
             tasks.start_soon(self._watchdog)
             if self._socket_files:
                 tasks.start_soon(self._watch_sockets)

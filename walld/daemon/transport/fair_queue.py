@@ -50,7 +50,7 @@ class FairQueue:
         """Bytes since the last flush began, by descriptor, of those who give much at a time."""
         self._share_spent: dict[Peer, select.epoll] = {}
         """Whoever has given its share, and where it is watched otherwise."""
-        self._owed = False
+        self._shares_withheld = False
         """A flush gave no new shares, because too much was not synced."""
         self.is_paused = False
         """Nobody is read: the queue is full."""
@@ -129,9 +129,11 @@ class FairQueue:
         self._renew()
 
     def _renew(self) -> None:
-        self._owed = self._engine.batches.unsynced_bytes >= limits.UNSYNCED_BYTES_MAX // 2
-        self.process_shares.renew(owed=self._owed)
-        if not self._owed:
+        self._shares_withheld = (
+            self._engine.batches.unsynced_bytes >= limits.UNSYNCED_BYTES_MAX // 2
+        )
+        self.process_shares.renew(withheld=self._shares_withheld)
+        if not self._shares_withheld:
             self._give()
 
     def _give(self) -> None:
@@ -154,7 +156,7 @@ class FairQueue:
 
     def synced(self) -> None:
         """A sync has ended: what was not to be given for want of it is given now."""
-        if self._owed:
+        if self._shares_withheld:
             self._renew()
 
     def tick(self) -> None:
@@ -164,8 +166,8 @@ class FairQueue:
         death then, as far as the queue goes.
         """
         idle = self._engine.schedule.oldest is None
-        if self._engine.disk_full or self._is_stuck or (idle and not self._owed):
-            self.process_shares.renew(owed=False)
+        if self._engine.disk_full or self._is_stuck or (idle and not self._shares_withheld):
+            self.process_shares.renew(withheld=False)
             if self._share_spent:
                 self._give()
 
@@ -183,7 +185,7 @@ class FairQueue:
         self._held_since = math.inf
 
     @property
-    def has_sated(self) -> bool:
+    def has_spent(self) -> bool:
         """Somebody has given all it may until a flush has begun."""
         return bool(self._share_spent)
 

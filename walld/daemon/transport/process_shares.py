@@ -95,11 +95,11 @@ class ProcessShares:
         most = min(limits.CROWD_BYTES + streams, limits.QUEUE_BYTES_MAX // 4)
         return self._come() - self._begun > most
 
-    def renew(self, *, owed: bool) -> None:
-        """A flush has begun. owed: much is not synced, so who gave its part gets no new one."""
+    def renew(self, *, withheld: bool) -> None:
+        """A flush has begun. withheld: much is not synced, so who gave its part gets no new one."""
         much = [one for one, spent in self._spent.items() if spent > limits.LITTLE_BYTES]
         self._begun = self._come()
-        if owed:
+        if withheld:
             self._spent = {one: self._spent[one] for one in much}
         else:
             self._part = limits.PARTS_BYTES // max(1, len(much))

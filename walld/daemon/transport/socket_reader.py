@@ -85,7 +85,7 @@ class SocketReader:
         self._epoll.register(liveness.fileno(), select.EPOLLIN)
         self._kick = anyio.Event()
         self._awaited = dict[event_loop.Bell, None]()
-        self._behind: list[tuple[Newcomer, dict[Connection, int]]] = []
+        self._waiting_newcomers: list[tuple[Newcomer, dict[Connection, int]]] = []
         """Who waits for earlier connections of the same producer to be read."""
         self._swept_at = 0.0
         self._rest_max = min(limits.REST_SECONDS_MAX, engine.schedule.bound / _REST_SHARE)
@@ -112,7 +112,7 @@ class SocketReader:
             busy = await self.sweep()
             took = event_loop.now() - begun
             # Who waits beside a flood that is held waits for its flush, and for no rest besides.
-            is_flood = self._fair_queue.has_sated or self.exited_peers.are_left
+            is_flood = self._fair_queue.has_spent or self.exited_peers.are_left
             busy = busy or (self._fair_queue.process_shares.is_awaited and is_flood)
             if self._fair_queue.is_paused or not busy:
                 # Who waits for each flush is late by each rest: it is no longer than the sweep was.
@@ -189,8 +189,8 @@ class SocketReader:
         if self._acceptor.is_open:
             await self.exited_peers.see_off()
             busy = busy or self.exited_peers.are_cut_short
-        if self._behind:
-            self._look_behind()
+        if self._waiting_newcomers:
+            self._begin_waiting()
         self._connections.send_posted()
         self._swept_at = event_loop.now()
         self._swept()
@@ -199,7 +199,7 @@ class SocketReader:
 
     # --- newcomers ------------------------------------------------------------------------------
 
-    async def run_door(self) -> None:
+    async def accept_newcomers(self) -> None:
         """Let newcomers in, for ever: whoever only asks does not wait for a sweep to end.
 
         While an agent waits they come one by one, and there is a rest behind each slice of them:
@@ -257,7 +257,7 @@ class SocketReader:
         key = peer.connection.uid, hello.producer
         waiting = [
             one.peer.connection
-            for one, _ in self._behind
+            for one, _ in self._waiting_newcomers
             if (one.peer.connection.uid, one.hello.producer) == key
         ]
         older = dict.fromkeys((*self._engine.registry.producer(*key).connections, *waiting), 0)
@@ -267,7 +267,7 @@ class SocketReader:
             self._take_in(newcomer, at_ms)
             return
         peer.watch(None)
-        self._behind.append((newcomer, older))
+        self._waiting_newcomers.append((newcomer, older))
 
     def _are_read(self, older: dict[Connection, int], at_ms: int) -> bool:
         """One turn for each of these connections; True once what they held is taken.
@@ -275,7 +275,7 @@ class SocketReader:
         older: bytes each has given since. One that never runs dry is not waited for beyond what a
         socket can have held.
         """
-        parked = {newcomer.peer.connection for newcomer, _ in self._behind}
+        parked = {newcomer.peer.connection for newcomer, _ in self._waiting_newcomers}
         for connection, given in list(older.items()):
             if connection in parked:
                 continue  # it waits itself, for one that is older still
@@ -294,15 +294,15 @@ class SocketReader:
                 del older[connection]
         return not older
 
-    def _look_behind(self) -> None:
+    def _begin_waiting(self) -> None:
         """Begin with those whose earlier connections are read by now."""
         at_ms = time.time_ns() // 1_000_000
-        behind, self._behind = self._behind, []
-        for newcomer, older in behind:
+        waiting, self._waiting_newcomers = self._waiting_newcomers, []
+        for newcomer, older in waiting:
             if self._are_read(older, at_ms):
                 self._let(self._take_in, newcomer)
             else:
-                self._behind.append((newcomer, older))
+                self._waiting_newcomers.append((newcomer, older))
 
     def _let(self, step: Callable[[Newcomer, int], None], newcomer: Newcomer) -> None:
         """`step` of one whose turn it is: what it said is no error of whoever finds that out."""
@@ -373,8 +373,8 @@ class SocketReader:
 
     def _unpark(self, peer: Peer) -> None:
         """Its earlier connections are read out: what it said behind its Hello is taken."""
-        for entry in [one for one in self._behind if one[0].peer is peer]:
-            self._behind.remove(entry)
+        for entry in [one for one in self._waiting_newcomers if one[0].peer is peer]:
+            self._waiting_newcomers.remove(entry)
             self._let(self._take_in, entry[0])
 
     # --- those who are gone ---------------------------------------------------------------------
@@ -409,8 +409,8 @@ class SocketReader:
         if self._acceptor.is_open:
             await self.exited_peers.see_off()
             self.query_sockets.look()
-        if self._behind:  # that a connection has run dry wakes nobody
-            self._look_behind()
+        if self._waiting_newcomers:  # that a connection has run dry wakes nobody
+            self._begin_waiting()
         await self._frame_timeouts.look()
         now = event_loop.now()
         for process in self._liveness.overdue(now):

@@ -44,8 +44,8 @@ class World:
             given += count
         return given
 
-    def flush(self, *, owed: bool = False) -> None:
-        self.parts.renew(owed=owed)
+    def flush(self, *, withheld: bool = False) -> None:
+        self.parts.renew(withheld=withheld)
         self.parts.look(self.now)
 
 
@@ -170,15 +170,15 @@ def test_all_that_have_exited_are_one_process_of_their_user() -> None:
     assert world.gives(strange) > 0
 
 
-@pytest.mark.parametrize("owed", [False, True])
-def test_while_much_is_not_synced_who_gave_much_gives_no_more(owed: bool) -> None:
+@pytest.mark.parametrize("withheld", [False, True])
+def test_while_much_is_not_synced_who_gave_much_gives_no_more(withheld: bool) -> None:
     world = World()
     flood, quiet = world.process(1), world.process(2)
     world.asks(quiet)
     world.gives(flood)
     world.gives(quiet, limits.LITTLE_BYTES // 2)
-    world.flush(owed=owed)
-    assert bool(world.parts.turn_bytes(flood)) is not owed
+    world.flush(withheld=withheld)
+    assert bool(world.parts.turn_bytes(flood)) is not withheld
     assert world.parts.turn_bytes(quiet)
 
 
