@@ -229,7 +229,7 @@ class World:
         """A write or sync failed: what is not synced is written again into a new segment (P8)."""
         engine = self.engine
         engine.segments.poison(engine.batches.synced_no)
-        again = engine.batches.unwritten_again()
+        again = engine.batches.batches_to_rewrite()
         self.segment()
         for sealed in again:
             self.write(sealed)

@@ -243,7 +243,7 @@ class Machine(RuleBasedStateMachine):
     def fails(self, index: int = 0, size: int = 0) -> None:
         """A write or a sync; also while what failed before is written again."""
         self.engine.segments.poison(self.engine.batches.synced_no)
-        self.rewriting = self.engine.batches.unwritten_again()
+        self.rewriting = self.engine.batches.batches_to_rewrite()
         self.syncing = None
         self.world.segment()
         self.engine.recount()

@@ -373,7 +373,7 @@ class BatchBuilder:
         """Batches sealed and not written, in order."""
         return [self.unsynced[no] for no in range(self.written_no + 1, self.next_batch)]
 
-    def unwritten_again(self) -> list[SealedBatch]:
+    def batches_to_rewrite(self) -> list[SealedBatch]:
         """A segment is lost: batches that were written to it and must be again, in order."""
         again = [self.unsynced[no] for no in range(self.synced_no + 1, self.reached_no + 1)]
         self.written_no = self.synced_no

@@ -188,12 +188,12 @@ def test_all_that_is_not_synced_comes_again_also_the_second_time(
         world.flush()
     batches, segments = world.engine.batches, world.engine.segments
     segments.poison(batches.synced_no)
-    again = batches.unwritten_again()
+    again = batches.batches_to_rewrite()
     assert [sealed.batch.batch_no for sealed in again] == [2, 3, 4]
     world.segment()
     world.write(again[0])
     segments.poison(batches.synced_no)
-    again = batches.unwritten_again()
+    again = batches.batches_to_rewrite()
     assert [sealed.batch.batch_no for sealed in again] == [2, 3, 4]
     world.segment()
     for sealed in again:

@@ -163,7 +163,7 @@ class DeferredRecovery:
             _log.error("LOCK: %s; a segment goes all the same, and a start would miss it", error)
 
     async def _tell(self, batch_no: int) -> None:
-        tell = partial(self._writer.begins, batch_no)
+        tell = partial(self._writer.record_log_begin, batch_no)
         await self._syncing.run(partial(self._reserve.lend, tell))
 
     async def finish(self) -> None:
@@ -181,7 +181,7 @@ class DeferredRecovery:
         # What was kept is durable by now, and what producers have said since is written.
         while (rows := verdict.late_rows()[:_ROWS_MAX]) and not engine.batches.is_building:
             self._settled_no = engine.batches.next_batch
-            await self._writer.settle(rows)
+            await self._writer.write_rows(rows)
             late = [one for one in verdict.unsettled if one not in verdict.not_kept]
             verdict.unsettled = [*late[len(rows) :], *verdict.not_kept]
             engine.schedule.written(event_loop.now())
@@ -214,7 +214,7 @@ class DeferredRecovery:
         if not engine.batches.is_building:
             segment.unlink_after = engine.batches.next_batch
             self._left.add(segment.segment_id)
-            await self._writer.settle([left(segment.segment_id)])
+            await self._writer.write_rows([left(segment.segment_id)])
             engine.schedule.written(event_loop.now())
             self._written()
         return False

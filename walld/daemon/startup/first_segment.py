@@ -86,14 +86,14 @@ class FirstSegment:
         writer, syncer, verdict = self._writer, self._syncer, mended.verdict
         await writer.begin(mended.last_segment_id, verdict)
         with self._rest:
-            await writer.settle(verdict.rows())
+            await writer.write_rows(verdict.rows())
             await syncer.sync_all()
             await self._compaction.rename_residues(mended.residues)
             if mended.not_synced.segment_ids:
                 await self._compaction.rescue(mended.not_synced)
-                await writer.settle(mended.not_synced.rows())
+                await writer.write_rows(mended.not_synced.rows())
                 await syncer.sync_all()
-            await writer.settled()
+            await writer.rows_synced()
             await writer.tell_synced()  # damage from now on is none of what a crash leaves
             writer.starved = None
             self._engine.batches.is_shut = False

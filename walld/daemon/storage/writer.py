@@ -101,7 +101,7 @@ class Writer:
     async def begin(self, last_segment_id: int, verdict: Verdict) -> None:
         """A start's own segment. What the scan found stands first in it, so that it is said once.
 
-        Until `settled` is called no header says more of what is synced than the log did. A disk
+        Until `rows_synced` is called no header says more of what is synced than the log did. A disk
         that takes nothing yet is no reason not to start: it is tried again every second. On a full
         one the reserve has the room for it: what is there can be read, and turns can end (W3).
         """
@@ -114,26 +114,26 @@ class Writer:
                 await self._open_segment(first_batch, passed=verdict.passed)
                 break
             except OSError as error:
-                self._ill(f"write of a new segment: {error.strerror or error}")
+                self._trouble_begins(f"write of a new segment: {error.strerror or error}")
                 if error.errno in NO_ROOM:
                     await self._live_on_the_reserve()
                 else:
                     await self.pause(limits.DISK_RETRY_SECONDS)
         if not self._engine.disk_full:
             if self.trouble is not None:
-                self._well()
+                self._trouble_over()
             try:
                 await self._thread.run(self._reserve.make)
             except OSError as error:
-                self._ill(f"write of the reserve: {error.strerror or error}")
+                self._trouble_begins(f"write of the reserve: {error.strerror or error}")
         self._synced_no_max = verdict.synced_no
 
-    async def settle(self, rows: list[Settled]) -> None:
+    async def write_rows(self, rows: list[Settled]) -> None:
         """Write down what a start has found or done about older batches."""
         for batch in settled_batches(self._engine.batches.next_batch, rows):
             await self.write(self._engine.batches.adopt(batch))
 
-    async def settled(self) -> None:
+    async def rows_synced(self) -> None:
         """All of that is synced: headers and LOCK may say how far it reaches, and from where on."""
         self._owner.first_no = self._owner.first_no or self._engine.segments.begin_without(0)
         synced_no = self._engine.batches.synced_no
@@ -239,7 +239,7 @@ class Writer:
         if self._synced_no_max is None:  # before that older segments may have what is not
             self._owner.synced(segment_id, batch_no)
 
-    def begins(self, first_no: int) -> None:
+    def record_log_begin(self, first_no: int) -> None:
         """In the syncer's thread: what is before that batch goes next. OSError: it stays."""
         self.check_owner()
         self._owner.begins(first_no)
@@ -261,7 +261,7 @@ class Writer:
         number: its errno. A file server may take a write and find at the sync that it has no room
         for it (W3): the reserve is spent on what moves.
         """
-        self._ill(what)
+        self._trouble_begins(what)
         async with self._lock:
             if generation == self.generation or self._is_moving:
                 if number in NO_ROOM:
@@ -271,7 +271,7 @@ class Writer:
     async def _write_failed(self, error: OSError) -> None:
         """W2, W3: say so, make room for another try, wait a second."""
         segment = self._engine.segments.current
-        self._ill(f"write to segment {segment.segment_id}: {error.strerror or error}")
+        self._trouble_begins(f"write to segment {segment.segment_id}: {error.strerror or error}")
         if error.errno not in NO_ROOM:
             await self._replace_segments()
             # A new segment can be made and its first write fail again: not as fast as that goes.
@@ -296,13 +296,13 @@ class Writer:
         self._is_moving = True
         self.generation += 1  # also of a try that failed: a sync of its segment counts no more
         engine.segments.poison(engine.batches.synced_no)
-        again = engine.batches.unwritten_again()
+        again = engine.batches.batches_to_rewrite()
         try:
             await self._open_segment(engine.batches.synced_no + 1, again=True)
             for sealed in again:
                 await self._write_once(sealed)
         except OSError as error:
-            self._ill(f"write to a new segment: {error.strerror or error}")
+            self._trouble_begins(f"write to a new segment: {error.strerror or error}")
             if error.errno in NO_ROOM:
                 await self._live_on_the_reserve()
             else:
@@ -339,10 +339,10 @@ class Writer:
             except TakenOver:
                 raise  # as in `_open_segment`
             except OSError as error:
-                self._ill(f"write of the reserve: {error.strerror or error}")
+                self._trouble_begins(f"write of the reserve: {error.strerror or error}")
                 return False
             self._engine.disk_full = self._engine.batches.ends_only = False
-            self._well()
+            self._trouble_over()
             return True
 
     # --- the words for it -----------------------------------------------------------------------
@@ -351,14 +351,14 @@ class Writer:
         """A sync has returned: no trouble is left, unless the disk is full."""
         self._pause_seconds = 0.0
         if self.trouble is not None and not self._engine.disk_full:
-            self._well()
+            self._trouble_over()
 
-    def _ill(self, what: str) -> None:
+    def _trouble_begins(self, what: str) -> None:
         if self.trouble != what:
             _log.error("disk trouble: %s; everything not synced is held in memory", what)
         self.trouble = what
 
-    def _well(self) -> None:
+    def _trouble_over(self) -> None:
         _log.warning("disk trouble is over: %s", self.trouble)
         self.trouble = None
         self._engine.disk_full = False
