@@ -152,7 +152,7 @@ class Stream:
         self.damaged = False
         """Some record of it did not verify and is left out: its gaps are put down to that."""
         self.possible_last_seq = -1
-        """It must be feared to have got there: damage behind its last record may have held more of
+        """The highest seq it may have reached: damage behind its last record may have held more of
         it, or its producer was told that more is synced."""
         self.building: tuple[bytes, ...] = ()
         """Bodies in the batch that is being built: neither waiting nor placed."""
@@ -180,7 +180,7 @@ class Stream:
 
     @property
     def known_seq(self) -> int:
-        """The highest seq it is known, or must be feared, to have had."""
+        """The highest seq it has, or may have reached."""
         return max(self.next_seq - 1, self.possible_last_seq)
 
     @property

@@ -37,7 +37,7 @@ class PartialScan:
     """facts: of those that can be used. unread: those that lie there and are known by name alone.
 
     held: the last seq that stands in one which damage, or what could not be read, has cut short;
-    its header says how far the reply is feared to have got.
+    its header says the highest seq that the reply may have reached.
     undurable: those whose names could not be synced, which power may take. unreadable: files and
     directories of which the kernel gave nothing.
     """

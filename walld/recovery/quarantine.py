@@ -349,8 +349,8 @@ def streams_lost(
     parts: Iterable[list[int]] = (),
     done: Iterable[int] = (),
 ) -> tuple[dict[int, list[Range]], dict[int, int]]:
-    """Stream number -> seqs that damage to synced batches may have cost, and says so; and the seq
-    that a stream must be feared to have got to (`Coverage.tails_lost`).
+    """Stream number -> seqs that damage to synced batches may have cost, and says so; and the
+    highest seq a stream may have reached (`Coverage.tails_lost`).
 
     A second look at the log, and only where something is corrupt, or cannot be read. A hole does
     not tell what stood in it (`wal/lost_ranges.py`): what an agent itself had dropped just there is
@@ -375,7 +375,7 @@ def streams_lost(
 def tails_lost(
     disk: Disk, log_uuid: bytes | None, verdict: Verdict, coverage: Coverage
 ) -> dict[int, int]:
-    """Stream number -> the seq it must be feared to have got to (`Coverage.tails_lost`).
+    """Stream number -> the highest seq it may have reached (`Coverage.tails_lost`).
 
     By batches that were synced and are lost, or that may stand in what cannot be read now. An empty
     one took nobody's.

@@ -95,7 +95,7 @@ class RecoveredStorage:
     lost: dict[int, list[Range]]
     """Seqs that damage to synced batches has cost, by stream number."""
     possible_last_seqs: dict[int, int]
-    """The seq that a reply must be feared to have got to, by stream number: its end may be lost."""
+    """The highest seq a reply may have reached, by stream number: its end may be lost."""
     unnoted: list[Damage]
     """What is left no byte of, and could not be noted in quarantine/."""
     unnoted_dirs: list[str]

@@ -232,7 +232,7 @@ class _Salvage:
     ) -> None:
         """One stream: a partial, or quarantine where nobody could ask for it.
 
-        known_seq: it is known, or must be feared, to have got there.
+        known_seq: the highest it has, or may have reached.
         """
         no = found.stream_no
         self._account.unread += [f"stream {no}: {why}" for why in found.unread]

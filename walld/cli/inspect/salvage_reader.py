@@ -281,7 +281,7 @@ class SalvageReader:
         return file
 
     def possible_last_seq(self, stream_no: int) -> int:
-        """The seq that it must be feared to have got to, by the log; 0 where its end is there."""
+        """The highest seq it may have reached, by the log; 0 where its end is there."""
         return self._possible_last_seqs.get(stream_no, 0)
 
     def gap_word(self, stream_no: int) -> str | None:
