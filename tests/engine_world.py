@@ -133,7 +133,7 @@ class World:
         self.wrote: list[tuple[int, int, int]] = []
         """(batch number, segment id, file offset) of every write."""
         self.names = 0
-        self.mended: RecoveredStorage | None = None
+        self.recovered: RecoveredStorage | None = None
         """Of one that came out of `restarted`, as its start saw it."""
         self.replaced: dict[str, bytes] = {}
         """Files that its start wrote."""
@@ -257,16 +257,16 @@ class World:
                 if segment_id in files and batch_no > self.engine.batches.synced_no:
                     files[segment_id] = files[segment_id][:offset]
         disk = LogDisk(files)
-        mended = recover_storage(disk, cast("Any", KeptAlone(kept or PartialIndex())), LOG)
+        recovered = recover_storage(disk, cast("Any", KeptAlone(kept or PartialIndex())), LOG)
         world = World.__new__(World)
-        world.mended, world.replaced = mended, disk.replaced
+        world.recovered, world.replaced = recovered, disk.replaced
         world.engine = Engine(FlushSchedule(3000, None))
         world.engine.log_uuid = LOG
         world.posted, world.names, world.files, world.wrote = set(), 0, files, []
         world.reader = ReplyReader(
             world.engine, cast("Any", world), self.reader._store, cast("Any", None)
         )
-        restore(world.engine, mended, "boot", lambda _uid, _owner: None, 0.0)
+        restore(world.engine, recovered, "boot", lambda _uid, _owner: None, 0.0)
         return world
 
     def items(self, stream: Stream) -> list[records.Item]:

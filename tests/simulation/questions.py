@@ -54,9 +54,9 @@ class Questions:
     async def check_peace(self) -> None:
         """Nothing rotted: nothing may be called corrupt, nothing lost that was promised."""
         daemon = await self._world.lives.up()
-        mended = daemon.status._mended
-        if mended is not None and mended.verdict.corrupt and not self.is_spoiled():
-            raise Wrong(f"corrupt, and nothing rotted (SIM5): {mended.verdict.corrupt}")
+        recovered = daemon.status._recovered
+        if recovered is not None and recovered.verdict.corrupt and not self.is_spoiled():
+            raise Wrong(f"corrupt, and nothing rotted (SIM5): {recovered.verdict.corrupt}")
         lost = daemon.engine.counters.lost_acked
         if lost:
             raise Wrong(f"lost_acked is {lost}")
@@ -100,8 +100,8 @@ class Questions:
 
         told_no: up to there it did, but perhaps in the very header that was hit (C3, V1).
         """
-        assert daemon.status._mended is not None
-        verdict = daemon.status._mended.verdict
+        assert daemon.status._recovered is not None
+        verdict = daemon.status._recovered.verdict
         lost = [range(one.first_no, one.last_no + 1) for one in verdict.corrupt if one.first_no]
         if len({number for one in lost for number in one}) > 1:  # one may have been written again
             raise Wrong(f"one bit has cost more than one batch (C3): {verdict.corrupt}")

@@ -302,23 +302,23 @@ class Daemon:
         store = PartialStore(disk)
         await self.other_logs.begin(self.settings.data, owner.told, wall_ms())
         job = partial(recover_storage, disk, store, owner.log_uuid, owner.epoch, owner.told)
-        mended: RecoveredStorage = await self._worker.run(job)
+        recovered: RecoveredStorage = await self._worker.run(job)
         now = event_loop.now()
 
         def watch(uid: int, owner: StreamOwner) -> Process | None:
             return self.liveness.of_owner(uid, owner, now)
 
-        restore(self.engine, mended, self._boot, watch, now)
+        restore(self.engine, recovered, self._boot, watch, now)
         for segment in (one for one in self.engine.segments if one.live_bytes):  # else never read
             try:
                 await self._worker.run(partial(self._files.adopt, segment.segment_id))
             except OSError as error:  # no reason not to start (P9): it is told when it is asked for
                 _log.error("segment %d: cannot be opened: %s", segment.segment_id, error)
-        await self._deferred_recovery.begin(mended)
-        await self._first_segment.begin(tasks, mended)
-        await self._restore_sessions(mended, disk)
+        await self._deferred_recovery.begin(recovered)
+        await self._first_segment.begin(tasks, recovered)
+        await self._restore_sessions(recovered, disk)
         await self._turns.finish_moved()
-        self.status.mended(mended, time.perf_counter() - begun)
+        self.status.recovered(recovered, time.perf_counter() - begun)
         self.engine.gap_word = self.status.gap_word
         # What a start made stays for good: it need not be looked at by each collection.
         gc.collect()
@@ -331,7 +331,7 @@ class Daemon:
             "ready: %d streams, %d partials, %d bytes of log read in %.3f s",
             len(self.engine.registry.replies),
             len(self.engine.partials),
-            mended.scanned_bytes,
+            recovered.scanned_bytes,
             time.perf_counter() - begun,
         )
         self.notifier.status("ready")

@@ -67,9 +67,9 @@ class LogDoubt(NamedTuple):
         return any(name not in own and name not in known for name in self.names)
 
 
-def doubt_of(disk: Disk, mended: RecoveredStorage) -> LogDoubt | None:
+def doubt_of(disk: Disk, recovered: RecoveredStorage) -> LogDoubt | None:
     """What a start leaves in doubt; None where the log tells all."""
-    verdict = mended.verdict
+    verdict = recovered.verdict
     sizes: dict[str, int | None] = {}
     for one in verdict.corrupt:
         sizes |= _kept_as(disk, one)
@@ -80,7 +80,7 @@ def doubt_of(disk: Disk, mended: RecoveredStorage) -> LogDoubt | None:
         sizes[f"{QUARANTINE_DIR}/{name}"] = size
     sizes = {name: size for name, size in sizes.items() if _may_hold_lines(name, size)}
     fresh = fresh.intersection(sizes)
-    for name in mended.unnoted_dirs:
+    for name in recovered.unnoted_dirs:
         if name != PARTIALS_DIR:
             sizes[f"{QUARANTINE_DIR}/{name}"] = None
     if not sizes:
@@ -92,7 +92,7 @@ def doubt_of(disk: Disk, mended: RecoveredStorage) -> LogDoubt | None:
         fresh,
         min(lines + 1, _LINES_MAX),
         bool(verdict.unreadable),
-        frozenset(_beyond(mended)),
+        frozenset(_beyond(recovered)),
     )
 
 
@@ -146,13 +146,13 @@ def _in_quarantine(disk: Disk) -> dict[str, int | None]:
         return {"": None}
 
 
-def _beyond(mended: RecoveredStorage) -> set[tuple[int, str]]:
+def _beyond(recovered: RecoveredStorage) -> set[tuple[int, str]]:
     """Sessions with a line that was written behind all that this start cannot read."""
-    verdict = mended.verdict
+    verdict = recovered.verdict
     damage = [*verdict.corrupt, *verdict.unreadable]
     last_no = max((one.last_no for one in damage), default=0)
     unread_id = max((one.segment_id for one in verdict.unreadable), default=0)
-    segment_of = {no: one.segment_id for one in mended.segments for no, _ in one.batches}
+    segment_of = {no: one.segment_id for one in recovered.segments for no, _ in one.batches}
 
     def is_beyond(found: Found) -> bool:
         if found.index.carried:  # where it stood first is not known
@@ -162,6 +162,6 @@ def _beyond(mended: RecoveredStorage) -> set[tuple[int, str]]:
 
     return {
         (found.begin.uid, found.begin.session_id)
-        for found in mended.streams.values()
+        for found in recovered.streams.values()
         if found.begin is not None and not found.begin.producer and is_beyond(found)
     }

@@ -68,11 +68,15 @@ def test_a_start_goes_on_in_its_log_or_says_what_to_do(
                 refused.append((name[:6], str(error)))
                 assert (data / LOCK_NAME).read_bytes() == damaged
                 continue
-            mended = recover_storage(
+            recovered = recover_storage(
                 disk, PartialStore(disk), owner.log_uuid, owner.epoch, owner.told
             )
             owner.close()
-        assert (owner.log_uuid, sorted(mended.streams), mended.doubt) == (LOG, [1, 2], None), name
+        assert (owner.log_uuid, sorted(recovered.streams), recovered.doubt) == (
+            LOG,
+            [1, 2],
+            None,
+        ), name
         assert owner.epoch > EPOCH, name
         is_said = any("LOCK" in record.message for record in caplog.records)
         assert is_said is bool(damaged) or damaged == RECORD, name

@@ -86,14 +86,14 @@ def _start(path: Path) -> str | None:
         try:
             lock = parse_lock((path / LOCK_NAME).read_bytes(), LOCK_NAME)
             assert lock is not None
-            mended = recover_storage(
+            recovered = recover_storage(
                 disk, PartialStore(disk), owner.log_uuid, owner.epoch, owner.told
             )
         finally:
             owner.close()
-    if mended.doubt is not None:
+    if recovered.doubt is not None:
         assert lock.had_log, "a start that is killed before it has noted it is not the last to know"
-    return mended.doubt
+    return recovered.doubt
 
 
 @pytest.mark.parametrize("how", ["walld", "written", "emptied", "removed"])

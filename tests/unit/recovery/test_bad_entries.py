@@ -40,9 +40,9 @@ def test_what_is_no_directory_is_no_reason_not_to_start(
     spoil(made.path / name)
     with RealDisk(str(made.path)) as disk:
         for _ in range(2):
-            mended = recover_storage(disk, PartialStore(disk), LOG)
-            assert list(mended.streams) == [1]
-            assert mended.doubt is not None
+            storage = recover_storage(disk, PartialStore(disk), LOG)
+            assert list(storage.streams) == [1]
+            assert storage.doubt is not None
     assert [one.name for one in (made.path / "quarantine").iterdir()] == [f"not-a-directory.{name}"]
     assert (made.path / "partials").is_dir()
 

@@ -247,8 +247,8 @@ def test_so_do_those_of_a_log_with_damage(tmp_path: Path) -> None:
     made.flip(2, -1)
     made.close()
     with RealDisk(str(made.path)) as disk:
-        mended = recover_storage(disk, PartialStore(disk), DIRECTORY_LOG, 3)
-    assert mended.last_stream_no == 3 << EPOCH_STREAMS_BITS
+        storage = recover_storage(disk, PartialStore(disk), DIRECTORY_LOG, 3)
+    assert storage.last_stream_no == 3 << EPOCH_STREAMS_BITS
 
 
 def test_a_leap_is_above_all_that_daemons_gave_whose_lock_and_segment_cannot_be_read(
@@ -310,9 +310,9 @@ def test_a_slip_in_the_epoch_gives_no_number_twice(tmp_path: Path) -> None:
     for _ in range(2):
         with RealDisk(str(made.path)) as disk:
             owner = own(str(made.path), disk)
-            mended = recover_storage(
+            storage = recover_storage(
                 disk, PartialStore(disk), DIRECTORY_LOG, owner.epoch, owner.told
             )
-            numbers.append(mended.last_stream_no)
+            numbers.append(storage.last_stream_no)
             owner.close()
     assert 1 << EPOCH_STREAMS_BITS < numbers[0] < numbers[1] < 1 << 40

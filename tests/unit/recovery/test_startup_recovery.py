@@ -58,9 +58,9 @@ def kept(world: World) -> None:
 
 def test_an_empty_directory_is_made_ready(tmp_path: Path) -> None:
     with RealDisk(str(tmp_path / "data")) as disk:
-        mended = recover_storage(disk, PartialStore(disk), LOG)
-    assert (mended.streams, mended.segments, mended.last_segment_id) == ({}, [], 0)
-    assert mended.verdict.is_clean
+        storage = recover_storage(disk, PartialStore(disk), LOG)
+    assert (storage.streams, storage.segments, storage.last_segment_id) == ({}, [], 0)
+    assert storage.verdict.is_clean
     made = sorted(path.name for path in (tmp_path / "data").iterdir())
     assert made == ["partials", "quarantine", "sessions", "wal"]
 
@@ -136,10 +136,10 @@ def test_what_power_has_left_of_an_unsynced_reply_is_no_doubt(
     (tmp_path / "wal" / segment_name(1)).write_bytes(file)
     with RealDisk(str(tmp_path)) as disk:
         said = find(str(tmp_path)).doubts
-        mended = recover_storage(disk, PartialStore(disk), LOG)
-    assert bool(said) is (mended.doubt is not None) is is_damaged
+        storage = recover_storage(disk, PartialStore(disk), LOG)
+    assert bool(said) is (storage.doubt is not None) is is_damaged
     assert (tmp_path / "quarantine" / "stream-2").exists() is is_damaged
-    assert [no for no, one in mended.streams.items() if one.begin is not None] == [1] * (
+    assert [no for no, one in storage.streams.items() if one.begin is not None] == [1] * (
         not is_damaged
     )
 
@@ -162,10 +162,10 @@ def test_those_that_a_full_disk_has_no_room_for_stay_where_they_are() -> None:
         world.flush()
         world.sync()
     del world.files[1]
-    mended = recover_storage(Full(dict(world.files)), cast("Any", KeptAlone(PartialIndex())), LOG)
-    assert [one.unreadable for one in mended.segments] == [True, True]
-    assert mended.doubt is not None
-    assert "2 parts of the log" in mended.doubt
+    storage = recover_storage(Full(dict(world.files)), cast("Any", KeptAlone(PartialIndex())), LOG)
+    assert [one.unreadable for one in storage.segments] == [True, True]
+    assert storage.doubt is not None
+    assert "2 parts of the log" in storage.doubt
 
 
 def files_of(data: Path) -> dict[str, bytes]:
@@ -254,9 +254,9 @@ def test_a_damaged_partial_that_cannot_be_set_aside_is_never_nothing(
         store = PartialStore(disk)
         with monkeypatch.context() as patch:
             patch.setattr(PartialStore, "quarantine", no_room)
-            mended = recover_storage(disk, store, DIRECTORY_LOG, 2)
-        assert mended.doubt is not None
-        assert mended.last_stream_no == 2 << EPOCH_STREAMS_BITS
+            storage = recover_storage(disk, store, DIRECTORY_LOG, 2)
+        assert storage.doubt is not None
+        assert storage.last_stream_no == 2 << EPOCH_STREAMS_BITS
         assert path.exists()
         assert recover_storage(disk, store, DIRECTORY_LOG).doubt is not None
         assert not path.exists()
@@ -381,8 +381,8 @@ def test_rows_that_an_earlier_start_could_not_sync_are_durable_after_the_next() 
     medium, rows = _settled_and_not_synced()
     medium.fail = lambda _verb, _path: 0
     disk = SimulatedDisk(medium)
-    mended = recover_storage(disk, PartialStore(disk), LOG)
-    assert mended.not_synced.rows() == []
+    storage = recover_storage(disk, PartialStore(disk), LOG)
+    assert storage.not_synced.rows() == []
     medium.cut_power()
     scan = LogScan(SimulatedDisk(medium), LOG)
     assert list(scan) == []
@@ -415,9 +415,9 @@ def test_what_no_header_calls_synced_is_written_again_its_segments_header_too(
 def test_rows_that_cannot_be_synced_are_written_down_again() -> None:
     medium, rows = _settled_and_not_synced()
     disk = SimulatedDisk(medium)
-    mended = recover_storage(disk, PartialStore(disk), LOG)
-    assert mended.not_synced.segment_ids == [1]
-    assert mended.not_synced.rows() == [*rows, Settled(0, 0, 1, 1, RENEWED)]
+    storage = recover_storage(disk, PartialStore(disk), LOG)
+    assert storage.not_synced.segment_ids == [1]
+    assert storage.not_synced.rows() == [*rows, Settled(0, 0, 1, 1, RENEWED)]
 
 
 def test_what_a_crash_took_ends_with_its_daemon_and_counts_where_nothing_else_is_wrong(
@@ -452,11 +452,11 @@ def test_what_was_torn_is_called_so_before_a_start_writes_it_down_and_after(tmp_
     residue.write_bytes(b"")
     look()
     with RealDisk(str(made.path)) as disk:
-        mended = recover_storage(disk, PartialStore(disk), DIRECTORY_LOG)
-        rename_residue(disk, *mended.residues)
+        storage = recover_storage(disk, PartialStore(disk), DIRECTORY_LOG)
+        rename_residue(disk, *storage.residues)
     assert not residue.exists()
     look()
-    (found,) = (one for one in mended.verdict.rows() if one.first_no)
+    (found,) = (one for one in storage.verdict.rows() if one.first_no)
     assert found == Settled(1, made.places[torn][1], torn, torn, TORN)
     made.settle(found)
     made.close()
@@ -475,8 +475,8 @@ def test_a_residue_tells_what_power_took_until_a_row_does(tmp_path: Path) -> Non
     made.file(1).write_bytes(b"")
     for _ in range(2):
         with RealDisk(str(made.path)) as disk:
-            mended = recover_storage(disk, PartialStore(disk), DIRECTORY_LOG)
-        assert (mended.doubt, mended.residues) == (None, [1])
+            storage = recover_storage(disk, PartialStore(disk), DIRECTORY_LOG)
+        assert (storage.doubt, storage.residues) == (None, [1])
         assert find(str(made.path)) == Found()
     assert list((made.path / "quarantine").iterdir()) == []
 

@@ -97,9 +97,9 @@ def test_a_log_that_is_gone_as_a_whole_is_never_nothing(
     shutil.rmtree(made.path / "wal")
     with RealDisk(str(made.path)) as disk, caplog.at_level(logging.ERROR):
         for _ in range(2):
-            mended = recover_storage(disk, PartialStore(disk), LOG)
-            assert mended.doubt is not None
-            assert mended.met_damage
+            storage = recover_storage(disk, PartialStore(disk), LOG)
+            assert storage.doubt is not None
+            assert storage.met_damage
     assert caplog.text.count("wal/ holds no log") == 1
     assert main(["recover", "chat", "--data", str(made.path), "--stream", "s3"]) == 1
 
@@ -263,15 +263,15 @@ def test_a_note_that_a_full_disk_has_no_room_for_is_written_by_the_next_start(
     with RealDisk(str(made.path)) as disk:
         with monkeypatch.context() as patch:
             patch.setattr(RealDisk, "replace", no_room)
-            mended = recover_storage(disk, PartialStore(disk), LOG)
-        assert mended.verdict.corrupt
-        assert [damage.first_no for damage in mended.verdict.not_kept] == [3]
-        assert mended.doubt is not None
-        assert mended.residues == [], "its bytes stand nowhere else"
-        mended = recover_storage(disk, PartialStore(disk), LOG)
-    assert mended.verdict.not_kept == []
-    assert [(row.first_no, row.last_no) for row in mended.verdict.late_rows()] == [(3, 4)]
-    assert mended.residues == [2]
+            storage = recover_storage(disk, PartialStore(disk), LOG)
+        assert storage.verdict.corrupt
+        assert [damage.first_no for damage in storage.verdict.not_kept] == [3]
+        assert storage.doubt is not None
+        assert storage.residues == [], "its bytes stand nowhere else"
+        storage = recover_storage(disk, PartialStore(disk), LOG)
+    assert storage.verdict.not_kept == []
+    assert [(row.first_no, row.last_no) for row in storage.verdict.late_rows()] == [(3, 4)]
+    assert storage.residues == [2]
     kept = {path.name for path in (made.path / "quarantine").iterdir()}
     assert kept == {f"{2:020d}.0.30", "batches-3-4"}, "what is left, and that it was more"
 
@@ -338,9 +338,9 @@ def test_a_directory_that_is_gone_is_not_made_again_before_that_is_noted(
     with RealDisk(str(made.path)) as disk:
         with monkeypatch.context() as patched:
             patched.setattr(RealDisk, "replace", failing)
-            mended = recover_storage(disk, PartialStore(disk), LOG, lock=lock)
-        assert (mended.unnoted_dirs, disk.removed()) == (["partials"], ["partials"])
-        assert mended.doubt is not None
+            storage = recover_storage(disk, PartialStore(disk), LOG, lock=lock)
+        assert (storage.unnoted_dirs, disk.removed()) == (["partials"], ["partials"])
+        assert storage.doubt is not None
     with RealDisk(str(made.path)) as disk:
         assert recover_storage(disk, PartialStore(disk), LOG, lock=lock).doubt is not None
         assert disk.removed() == []

@@ -47,8 +47,8 @@ class DaemonStatus:
         self._connections = connections
         self._owner = owner
         self._since = time.monotonic()
-        self._mended: RecoveredStorage | None = None
-        self._mend_seconds = 0.0
+        self._recovered: RecoveredStorage | None = None
+        self._recovery_seconds = 0.0
         self._loop_clock_ahead = 0.0
         """Loop time less time.monotonic(): a scrape's thread cannot ask the loop."""
         self.writer: Writer | None = None
@@ -60,18 +60,18 @@ class DaemonStatus:
         self.socket_files: Sequence[SocketFile] = ()
         self.users: Callable[[], dict[str, object] | None] | None = None
 
-    def mended(self, mended: RecoveredStorage, seconds: float) -> None:
+    def recovered(self, recovered: RecoveredStorage, seconds: float) -> None:
         """The start is over."""
-        mended.streams.clear()
+        recovered.streams.clear()
         self._loop_clock_ahead = event_loop.now() - time.monotonic()
-        self._mended, self._mend_seconds = mended, seconds
+        self._recovered, self._recovery_seconds = recovered, seconds
 
     @property
     def gap_word(self) -> str:
         """What a gap is put down to: what the start found of damage, or else what was dropped."""
-        if self._mended is None:
+        if self._recovered is None:
             return "dropped"
-        return quarantine.gap_word(self._mended.verdict, met_damage=self._mended.met_damage)
+        return quarantine.gap_word(self._recovered.verdict, met_damage=self._recovered.met_damage)
 
     @property
     def doubt(self) -> str | None:
@@ -81,12 +81,12 @@ class DaemonStatus:
         if self._engine.set_aside:
             count = self._engine.set_aside
             return f"{count} damaged partials were moved to {QUARANTINE_DIR}/: see `walld fsck`"
-        return None if self._mended is None else self._mended.doubt
+        return None if self._recovered is None else self._recovered.doubt
 
     @property
     def word(self) -> str:
         """Recovering | ok | disk_full | degraded."""
-        if self._mended is None:
+        if self._recovered is None:
             return "recovering"
         if self._engine.disk_full:
             return "disk_full"
@@ -200,12 +200,12 @@ class DaemonStatus:
         }
 
     def _start(self) -> dict[str, object]:
-        if self._mended is None:
+        if self._recovered is None:
             return {}
-        verdict = self._mended.verdict
+        verdict = self._recovered.verdict
         return {
-            "seconds": round(self._mend_seconds, 6),
-            "scanned_bytes": self._mended.scanned_bytes,
+            "seconds": round(self._recovery_seconds, 6),
+            "scanned_bytes": self._recovered.scanned_bytes,
             "torn": len(verdict.torn),
             "corrupt": len(verdict.corrupt),
             "unreadable": len(verdict.unreadable),

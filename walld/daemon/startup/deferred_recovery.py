@@ -99,17 +99,20 @@ class DeferredRecovery:
         self._hold_until = 0.0
         self._look_at = 0.0
 
-    async def begin(self, mended: RecoveredStorage) -> None:
+    async def begin(self, recovered: RecoveredStorage) -> None:
         """Before a new segment is opened: a note that found no room gets that of the reserve."""
-        self._verdict, self._possible_last_seqs = mended.verdict, mended.possible_last_seqs.keys()
-        self._has_pieces = bool(mended.pieces.apart)
-        self._unnoted, self._unnoted_dirs = mended.unnoted, mended.unnoted_dirs
+        self._verdict, self._possible_last_seqs = (
+            recovered.verdict,
+            recovered.possible_last_seqs.keys(),
+        )
+        self._has_pieces = bool(recovered.pieces.apart)
+        self._unnoted, self._unnoted_dirs = recovered.unnoted, recovered.unnoted_dirs
         self._hold_until = event_loop.now() + self._hold_seconds
-        if mended.verdict.unreadable:
+        if recovered.verdict.unreadable:
             text = "what cannot be read stays in the log for %.0f s: start again where it can be"
             _log.warning(text, self._hold_seconds)
-        if not mended.all_read:
-            self._engine.batches.tombs = [(0, no) for no in mended.dead]
+        if not recovered.all_read:
+            self._engine.batches.tombs = [(0, no) for no in recovered.dead]
         if not self._is_unnoted:
             return
         try:

@@ -45,16 +45,16 @@ class FirstSegment:
         self._may_go_on = anyio.Event()
         self._rest = anyio.CancelScope()
         self._is_given_up = False
-        self._mended: RecoveredStorage | None = None
+        self._recovered: RecoveredStorage | None = None
         self.is_over = anyio.Event()
         """The log can be written to."""
 
-    async def begin(self, tasks: TaskGroup, mended: RecoveredStorage) -> None:
+    async def begin(self, tasks: TaskGroup, recovered: RecoveredStorage) -> None:
         """Return when that is done, or is known to wait for room."""
-        self._mended = mended
-        if not mended.not_synced.segment_ids:
+        self._recovered = recovered
+        if not recovered.not_synced.segment_ids:
             self._writer.starved = self._starved
-        tasks.start_soon(self._run, mended)
+        tasks.start_soon(self._run, recovered)
         await self._may_go_on.wait()
 
     async def _starved(self) -> None:
@@ -75,23 +75,23 @@ class FirstSegment:
         """All that this start has to write down is, at most, that something was torn: a later start
         says so again where it finds that, and misses nothing where it does not.
         """
-        if self._mended is None:
+        if self._recovered is None:
             return False
-        verdict = self._mended.verdict
+        verdict = self._recovered.verdict
         is_hurt = verdict.corrupt or verdict.unreadable
         return not is_hurt and all(row.verdict == TORN for row in verdict.rows())
 
-    async def _run(self, mended: RecoveredStorage) -> None:
+    async def _run(self, recovered: RecoveredStorage) -> None:
         """May be cut short, and begun anew, until it has a segment."""
-        writer, syncer, verdict = self._writer, self._syncer, mended.verdict
-        await writer.begin(mended.last_segment_id, verdict)
+        writer, syncer, verdict = self._writer, self._syncer, recovered.verdict
+        await writer.begin(recovered.last_segment_id, verdict)
         with self._rest:
             await writer.write_rows(verdict.rows())
             await syncer.sync_all()
-            await self._compaction.rename_residues(mended.residues)
-            if mended.not_synced.segment_ids:
-                await self._compaction.rescue(mended.not_synced)
-                await writer.write_rows(mended.not_synced.rows())
+            await self._compaction.rename_residues(recovered.residues)
+            if recovered.not_synced.segment_ids:
+                await self._compaction.rescue(recovered.not_synced)
+                await writer.write_rows(recovered.not_synced.rows())
                 await syncer.sync_all()
             await writer.rows_synced()
             await writer.tell_synced()  # damage from now on is none of what a crash leaves
@@ -105,6 +105,10 @@ class FirstSegment:
 
         False where nothing was taken, and the log is as it was found.
         """
-        if not self.is_over.is_set() and self._engine.batches.waiting and self._mended is not None:
-            await self._run(self._mended)
+        if (
+            not self.is_over.is_set()
+            and self._engine.batches.waiting
+            and self._recovered is not None
+        ):
+            await self._run(self._recovered)
         return self.is_over.is_set()

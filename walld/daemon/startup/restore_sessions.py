@@ -33,14 +33,14 @@ async def restore_sessions(
     sessions: Sessions,
     intent_finisher: IntentFinisher,
     checkpoints: Checkpoints,
-    mended: RecoveredStorage,
+    recovered: RecoveredStorage,
     disk: Disk,
 ) -> None:
     """Before anybody asks. Lines are pending again up to where power tore them."""
     await intent_finisher.restore()
-    doubt = await files.thread.run(partial(doubt_of, disk, mended))
+    doubt = await files.thread.run(partial(doubt_of, disk, recovered))
     sessions.in_doubt(doubt)
-    found = SessionReplay(engine, files, reader, sessions, mended, doubt)
+    found = SessionReplay(engine, files, reader, sessions, recovered, doubt)
     for key, streams in found.by_session().items():
         ledger = await found.restore(key, streams)
         if ledger is not None and (ledger.leaps or not is_dense(ledger.pending)):

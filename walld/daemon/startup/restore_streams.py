@@ -35,32 +35,34 @@ _log = logging.getLogger("walld.restore")
 
 def restore(
     engine: Engine,
-    mended: RecoveredStorage,
+    recovered: RecoveredStorage,
     boot: str,
     watch: Callable[[int, Owner], Process | None],
     now: float,
 ) -> None:
     """Give the engine what a start found. watch: the living process of an owner, None if gone."""
-    verdict = mended.verdict
+    verdict = recovered.verdict
     batches = engine.batches
     batches.written_no = batches.synced_no = verdict.reserved_no
     batches.told_synced_no = verdict.synced_no
     batches.reached_no = verdict.reserved_no
     engine.lost_acked.found_no = verdict.last_batch_no
     batches.next_batch = verdict.reserved_no + 1
-    _segments(engine, mended, now)
-    partials = _kept(engine, mended)
-    engine.registry.last_no = mended.last_stream_no
-    engine.is_unread = mended.pieces.is_unread
-    for no in partials.keys() & mended.dead:  # killed between its tombstone and the file's unlink
+    _segments(engine, recovered, now)
+    partials = _kept(engine, recovered)
+    engine.registry.last_no = recovered.last_stream_no
+    engine.is_unread = recovered.pieces.is_unread
+    for no in (
+        partials.keys() & recovered.dead
+    ):  # killed between its tombstone and the file's unlink
         names = partials[no][0]
         engine.unwanted[names] = no
         engine.partials.remove(*names)
-    for no, seq in mended.pieces.buried:
+    for no, seq in recovered.pieces.buried:
         engine.batches.bury(Tombstone(no, seq, Flag.RELEASED, None))
         engine.schedule.offered(now)
-    engine.damaged_seqs = mended.lost
-    for no, found in mended.streams.items():
+    engine.damaged_seqs = recovered.lost
+    for no, found in recovered.streams.items():
         if found.begin is not None and not found.begin.producer:
             _ledger_stream(engine, no, found)
             continue
@@ -68,24 +70,24 @@ def restore(
         if found.begin is not None and (
             known is None
             or known.held_seq < found.index.last_seq
-            or held in mended.undurable
-            or no in mended.pieces.beyond
+            or held in recovered.undurable
+            or no in recovered.pieces.beyond
         ):
-            last_seq = max(found.index.last_seq, mended.pieces.beyond.get(no, 0))
+            last_seq = max(found.index.last_seq, recovered.pieces.beyond.get(no, 0))
             stream = _stream(engine, no, found, boot, watch, last_seq)
             first_no = min(stream.where, default=0) >> OFFSET_BITS
             stream.is_behind_torn = first_no > verdict.torn_no
             stream.possible_last_seq = max(
-                mended.possible_last_seqs.get(no, -1), known.last_seq if known else -1
+                recovered.possible_last_seqs.get(no, -1), known.last_seq if known else -1
             )
             if stream.moved_to is None and known is not None and known.whose is not None:
                 engine.registry.move(stream, known.whose.session_id)  # no Move in the log
-    _live_bytes(engine, mended)
+    _live_bytes(engine, recovered)
 
 
-def _segments(engine: Engine, mended: RecoveredStorage, now: float) -> None:
+def _segments(engine: Engine, recovered: RecoveredStorage, now: float) -> None:
     last_batch = 0
-    for found in mended.segments:
+    for found in recovered.segments:
         first_batch = max(found.first_no, last_batch + 1)
         if found.batches:
             first_batch = found.batches[0][0]
@@ -94,24 +96,24 @@ def _segments(engine: Engine, mended: RecoveredStorage, now: float) -> None:
             # Numbers that are missing get a place no header can have; no index leads there.
             segment.offsets.extend([0] * (batch_no - segment.last_batch - 1))
             segment.offsets.append(offset)
-        segment.released_since = segment.last_release_at = now if mended.dead else None
+        segment.released_since = segment.last_release_at = now if recovered.dead else None
         segment.unreadable, segment.nameless = found.unreadable, not found.first_no
-        segment.undurable = found.segment_id in mended.not_synced.segment_ids
+        segment.undurable = found.segment_id in recovered.not_synced.segment_ids
         engine.segments.add(segment)
         last_batch = max(last_batch, segment.last_batch)
 
 
 def _kept(
-    engine: Engine, mended: RecoveredStorage
+    engine: Engine, recovered: RecoveredStorage
 ) -> dict[int, tuple[tuple[int, str, str], IndexedPartial]]:
     """The partials of this log by stream number."""
     by_no: dict[int, tuple[tuple[int, str, str], IndexedPartial]] = {}
-    until = mended.verdict.reserved_no
-    for names, facts in mended.partials.items():
+    until = recovered.verdict.reserved_no
+    for names, facts in recovered.partials.items():
         known = None
         if facts.log_uuid == engine.log_uuid:
             no, last_seq, word = facts.stream_no, facts.last_seq, facts.gap_word
-            possibly_missing = last_seq - mended.held.get(names, last_seq)
+            possibly_missing = last_seq - recovered.held.get(names, last_seq)
             known = IndexedPartial(
                 *(no, last_seq, until, facts.begun_at_ms),
                 possibly_missing=possibly_missing,
@@ -120,8 +122,8 @@ def _kept(
             )
             by_no[no] = names, known
         engine.partials.add(*names, known)
-    named = {(uid, name) for uid, _, name in mended.partials}
-    for uid, session, name in mended.unread:
+    named = {(uid, name) for uid, _, name in recovered.partials}
+    for uid, session, name in recovered.unread:
         if (uid, name) not in named:  # whoever asks for it is told why not
             engine.partials.add(uid, session, name, None)
             engine.partials.unread.add((uid, session, name))
@@ -172,11 +174,11 @@ def _ledger_stream(engine: Engine, no: int, found: Found) -> None:
     engine.registry.add(stream)
 
 
-def _live_bytes(engine: Engine, mended: RecoveredStorage) -> None:
+def _live_bytes(engine: Engine, recovered: RecoveredStorage) -> None:
     """Live bytes by segment: by bisection where a stream's records are in log order."""
     segments = list(engine.segments)
     for stream in engine.registry.by_no.values():
-        if mended.streams[stream.no].index.carried or engine.segments.overlaps:
+        if recovered.streams[stream.no].index.carried or engine.segments.overlaps:
             for place in stream.places():
                 segment = engine.segments.of_batch(place.batch_no)
                 if segment is not None:

@@ -51,16 +51,16 @@ class SessionReplay:
         files: Files,
         reader: ReplyReader,
         sessions: Sessions,
-        mended: RecoveredStorage,
+        recovered: RecoveredStorage,
         doubt: LogDoubt | None,
     ) -> None:
         self._engine = engine
         self._files = files
         self._reader = reader
         self._sessions = sessions
-        verdict = mended.verdict
+        verdict = recovered.verdict
         self._synced_no = verdict.synced_no
-        self._met_damage = bool(verdict.corrupt or verdict.unreadable) or mended.met_damage
+        self._met_damage = bool(verdict.corrupt or verdict.unreadable) or recovered.met_damage
         self._doubt = doubt
 
     def by_session(self) -> dict[tuple[int, str], list[Stream]]:

@@ -126,8 +126,8 @@ def test_an_oldest_segment_that_is_gone_is_missed_by_what_stands_behind_it(
         of_second = {(2, 0, 1)} if reason == "residue" else set()
         assert lost == {(1, 0, 5)} | of_second, "of stream 2 nothing synced is left"
         with RealDisk(str(made.path)) as disk:
-            mended = recover_storage(disk, PartialStore(disk), LOG)
-            for residue in mended.residues:
+            recovered = recover_storage(disk, PartialStore(disk), LOG)
+            for residue in recovered.residues:
                 rename_residue(disk, residue)
         # A start says it too, and settles nothing: it is so as long as those records stand there.
         assert (made.path / "quarantine" / "stream-1").exists()

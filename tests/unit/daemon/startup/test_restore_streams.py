@@ -85,10 +85,10 @@ def test_live_while_its_process_is_there_else_an_orphan_at_once(
 
     engine = Engine(FlushSchedule(3000, None))
     engine.log_uuid = LOG
-    mended = recover_storage(
+    recovered = recover_storage(
         LogDisk(dict(world.files)), cast("Any", KeptAlone(PartialIndex())), LOG
     )
-    restore(engine, mended, boot, watch, 0.0)
+    restore(engine, recovered, boot, watch, 0.0)
     assert asked == [(1000, Owner("boot", 7, 0, 0))] * 3
     streams = engine.registry.by_no.values()
     assert {stream.lost_reason for stream in streams} == {reason}
