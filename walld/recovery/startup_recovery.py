@@ -20,7 +20,7 @@ from walld.partials.tombstone_file import GONE_PATH, done_with
 from walld.recovery import quarantine
 from walld.recovery.fragment_merge import FragmentMerge
 from walld.recovery.partial_scan import find_partials
-from walld.recovery.stream_heads import Bodies, Found, FoundSegment, quarantine_stream, told
+from walld.recovery.stream_heads import Bodies, Found, FoundSegment, quarantine_stream, read_heads
 from walld.recovery.tail_fsync import resync
 from walld.wal import ranges
 from walld.wal.index import LogIndex
@@ -153,7 +153,7 @@ def recover_storage(
 
     try:
         unpromised = quarantine.lost_to_power(disk, log.segments, verdict)
-        streams = told(disk, index, bodies, kept, uncopied, unpromised)
+        streams = read_heads(disk, index, bodies, kept, uncopied, unpromised)
         is_unread = bool(verdict.unreadable or verdict.unread or found.unreadable) or not is_known
         is_unread |= any(no not in streams for no, _ in index.streams())
         pieces = FragmentMerge(

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from walld.wal.index import LogIndex, StreamRecords
     from walld.wal.ranges import Range
 
-__all__ = ["Bodies", "Found", "FoundSegment", "quarantine_stream", "told"]
+__all__ = ["Bodies", "Found", "FoundSegment", "quarantine_stream", "read_heads"]
 
 _log = logging.getLogger("walld.recovery")
 
@@ -104,7 +104,7 @@ class Bodies:
             file.close()
 
 
-def told(
+def read_heads(
     disk: Disk,
     index: LogIndex,
     bodies: Bodies,
