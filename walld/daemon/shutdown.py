@@ -78,6 +78,6 @@ class Shutdown:
             if await self._thread.run(self._disk.is_removed):
                 break
             await anyio.sleep(_LOOK_SECONDS)
-        self._syncer.give_up()
-        self._first_segment.give_up()
+        self._syncer.stop_waiting()
+        self._first_segment.stop_waiting()
         raise WalldError(f"{self._disk.root} was removed: what was not synced is lost")

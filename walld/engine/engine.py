@@ -275,7 +275,7 @@ class Engine:
         self.batches.carry(carry)
         self.schedule.offered(now)
 
-    def give_up(self, stream: Stream, at: int, count: int, was: tuple[int, ...]) -> None:
+    def forget_records(self, stream: Stream, at: int, count: int, was: tuple[int, ...]) -> None:
         """None of these records can be read any more: nothing holds their segment for them."""
         stream.carrying = False
         if stream.gone or tuple(stream.where[at : at + count]) != was:

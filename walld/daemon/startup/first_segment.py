@@ -66,7 +66,7 @@ class FirstSegment:
             with suppress(OSError):  # it is tried again before long
                 await self._compaction.unlink()
 
-    def give_up(self) -> None:
+    def stop_waiting(self) -> None:
         """Nothing will ever be written there again: a stop waits for no room."""
         self._is_given_up = True
         self._rest.shield = False

@@ -160,7 +160,7 @@ class Compaction:
             _log.error(text, bad.why, escaped_line(stream.begin.stream_id))
             stream.damaged = True
         if not items:
-            self._engine.give_up(stream, at, count, was)
+            self._engine.forget_records(stream, at, count, was)
             return
         first_seq, last_seq = seqs_of(items[0])[0], seqs_of(items[-1])[1]
         flags = carried_flags(items)

@@ -97,7 +97,7 @@ class Syncer:
                 due = [one for one in (at, self._tell_at) if one is not None]
                 await self._wanted.wait(min(due) - now if due else None)
 
-    def give_up(self) -> None:
+    def stop_waiting(self) -> None:
         """Nothing will ever be written there again: a stop waits for no new segment."""
         self._is_given_up = True
         self._moving.shield = False
