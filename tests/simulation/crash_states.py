@@ -191,7 +191,9 @@ class CrashStates:
         disk = SimulatedDisk(storage)
         with suppress(Crashed):
             owner = Owner(disk)
-            recover_storage(disk, PartialStore(disk), owner.log_uuid, owner.epoch, owner.told)
+            recover_storage(
+                disk, PartialStore(disk), owner.log_uuid, owner.epoch, owner.lock_before
+            )
 
     def _read(self, storage: Storage) -> _Read:
         disk = SimulatedDisk(storage)

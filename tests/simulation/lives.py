@@ -68,7 +68,7 @@ class Owner(Marks):
             log_uuid = told.log_uuid
         if told.log_uuid != log_uuid:
             told = told._replace(synced_no=0, first_no=0)
-        self.told = told
+        self.lock_before = told
         own = told._replace(epoch=max(known) + 1, log_uuid=log_uuid)
         super().__init__(own)
         self._record = lock_record(own)

@@ -76,7 +76,7 @@ from walld.ledger.snapshot import SnapshotStore
 from walld.ledger.store import LedgerStore
 from walld.partials.store import PartialStore
 from walld.recovery.directory_lock import own
-from walld.recovery.name_forms import settle_names
+from walld.recovery.name_forms import rename_to_disk_form
 from walld.recovery.startup_recovery import RecoveredStorage, recover_storage
 from walld.wal.segment_files import SegmentFiles
 
@@ -297,11 +297,11 @@ class Daemon:
         begun = time.perf_counter()
         owner = self.owner
         if isinstance(self._disk, FoldedDisk):
-            await self._worker.run(partial(settle_names, self._disk, owner))
+            await self._worker.run(partial(rename_to_disk_form, self._disk, owner))
         disk = RetryingDisk(self._disk)
         store = PartialStore(disk)
-        await self.other_logs.begin(self.settings.data, owner.told, wall_ms())
-        job = partial(recover_storage, disk, store, owner.log_uuid, owner.epoch, owner.told)
+        await self.other_logs.begin(self.settings.data, owner.lock_before, wall_ms())
+        job = partial(recover_storage, disk, store, owner.log_uuid, owner.epoch, owner.lock_before)
         recovered: RecoveredStorage = await self._worker.run(job)
         now = event_loop.now()
 

@@ -244,7 +244,7 @@ class Owner(Marks):
                 lost()
             if is_other and told.log_uuid != log_uuid:
                 told = told._replace(synced_no=0, first_no=0)
-            self.told = told
+            self.lock_before = told
             """As LOCK was when the directory was taken; but no batch of another log."""
             own = told._replace(epoch=epoch, log_uuid=log_uuid if is_other else told.log_uuid)
             own = own._replace(is_folded=told.is_folded or self.is_case_blind)

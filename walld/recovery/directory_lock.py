@@ -77,7 +77,7 @@ def own(data: str, disk: Disk) -> Owner:
         has_folded=lambda: bool(strays_of(disk, is_folded=False)),
         writing=Lock(),
     )
-    if owner.trouble is not None or (ids and owner.told.log_uuid != owner.log_uuid):
+    if owner.trouble is not None or (ids and owner.lock_before.log_uuid != owner.log_uuid):
         trouble = owner.trouble or "LOCK names another log than its segments do"
         _log.warning("%s; it is written anew, by what the segments say", trouble)
     return owner

@@ -22,12 +22,12 @@ if TYPE_CHECKING:
     from walld.disk.folded import FoldedDisk
     from walld.disk.lock import Owner
 
-__all__ = ["settle_names"]
+__all__ = ["rename_to_disk_form"]
 
 _log = logging.getLogger("walld.recovery")
 
 
-def settle_names(disk: FoldedDisk, owner: Owner) -> None:
+def rename_to_disk_form(disk: FoldedDisk, owner: Owner) -> None:
     """For the owner's start, before it reads anything; blocks. OSError of LOCK, or of a sync.
 
     What cannot be renamed is read and written where it is.

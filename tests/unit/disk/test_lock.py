@@ -136,7 +136,7 @@ def test_a_lock_with_a_short_epoch_is_read(tmp_path: Path) -> None:
     raw = b"walld 1\nepoch 7\nlog " + UUID.hex().encode() + b"\nwritten\n"
     (tmp_path / LOCK_NAME).write_bytes(raw.ljust(LOCK_BYTES))
     owner = Owner(str(tmp_path), OTHER)
-    assert (owner.epoch, owner.log_uuid, owner.told.had_log) == (8, UUID, True)
+    assert (owner.epoch, owner.log_uuid, owner.lock_before.had_log) == (8, UUID, True)
     owner.close()
 
 
@@ -258,7 +258,7 @@ def test_an_epoch_that_nobody_reached_is_damage(tmp_path: Path, epoch: int) -> N
     """A segment's header has 64 bits for it."""
     (tmp_path / LOCK_NAME).write_bytes(lock_record(LockRecord(epoch, UUID, had_log=True)))
     owner = Owner(str(tmp_path), OTHER, epoch=7)
-    assert (owner.epoch, owner.log_uuid, owner.told.had_log) == (8, UUID, True)
+    assert (owner.epoch, owner.log_uuid, owner.lock_before.had_log) == (8, UUID, True)
     owner.close()
 
 
@@ -279,10 +279,10 @@ def test_a_batch_is_named_once_a_segment_and_at_an_orderly_end(tmp_path: Path) -
     owner.ended(11)
     owner.close()
     following = Owner(str(tmp_path), UUID)
-    assert (following.told.synced_no, named()) == (11, 11)
+    assert (following.lock_before.synced_no, named()) == (11, 11)
     following.close()
     other = Owner(str(tmp_path), OTHER, is_new=True)
-    assert (other.told.synced_no, named()) == (0, 0), "of another log"
+    assert (other.lock_before.synced_no, named()) == (0, 0), "of another log"
     other.close()
 
 
@@ -335,7 +335,7 @@ def test_where_the_log_begins_is_written_before_a_segment_goes_and_only_rises(
     assert told() == (12, 11), "and it is tried again, all of it"
     owner.close()
     following = Owner(str(tmp_path), UUID)
-    assert (following.told.first_no, following.first_no, told()) == (11, 11, (12, 11))
+    assert (following.lock_before.first_no, following.first_no, told()) == (11, 11, (12, 11))
     following.close()
     other = Owner(str(tmp_path), OTHER, is_new=True)
     assert (other.first_no, told()) == (0, (0, 0)), "of another log"

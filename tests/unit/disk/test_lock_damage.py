@@ -69,7 +69,7 @@ def test_a_start_goes_on_in_its_log_or_says_what_to_do(
                 assert (data / LOCK_NAME).read_bytes() == damaged
                 continue
             recovered = recover_storage(
-                disk, PartialStore(disk), owner.log_uuid, owner.epoch, owner.told
+                disk, PartialStore(disk), owner.log_uuid, owner.epoch, owner.lock_before
             )
             owner.close()
         assert (owner.log_uuid, sorted(recovered.streams), recovered.doubt) == (

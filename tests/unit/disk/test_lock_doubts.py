@@ -87,7 +87,7 @@ def _start(path: Path) -> str | None:
             lock = parse_lock((path / LOCK_NAME).read_bytes(), LOCK_NAME)
             assert lock is not None
             recovered = recover_storage(
-                disk, PartialStore(disk), owner.log_uuid, owner.epoch, owner.told
+                disk, PartialStore(disk), owner.log_uuid, owner.epoch, owner.lock_before
             )
         finally:
             owner.close()

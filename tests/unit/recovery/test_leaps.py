@@ -311,7 +311,7 @@ def test_a_slip_in_the_epoch_gives_no_number_twice(tmp_path: Path) -> None:
         with RealDisk(str(made.path)) as disk:
             owner = own(str(made.path), disk)
             storage = recover_storage(
-                disk, PartialStore(disk), DIRECTORY_LOG, owner.epoch, owner.told
+                disk, PartialStore(disk), DIRECTORY_LOG, owner.epoch, owner.lock_before
             )
             numbers.append(storage.last_stream_no)
             owner.close()

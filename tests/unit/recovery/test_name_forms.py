@@ -13,7 +13,7 @@ from walld.disk.folded import FoldedDisk, strays_of
 from walld.disk.lock import Owner
 from walld.disk.lock_record import LOCK_NAME, LockRecord, lock_record
 from walld.disk.real import RealDisk
-from walld.recovery.name_forms import settle_names
+from walld.recovery.name_forms import rename_to_disk_form
 
 PLAIN = [
     "partials/1/Chat-1/R1",
@@ -86,7 +86,7 @@ def test_it_is_killed_at_any_rename_and_goes_on(
         Renames(below, killed_at, Killed())
         if killed_at <= 6:  # so many names have to change
             with pytest.raises(Killed):
-                settle_names(FoldedDisk(below, is_folded=is_blind), owner)
+                rename_to_disk_form(FoldedDisk(below, is_folded=is_blind), owner)
             assert version(tmp_path) == b"walld 2"
     with kind(str(tmp_path)) as below:
         strays = strays_of(below, is_folded=is_blind)
@@ -94,7 +94,7 @@ def test_it_is_killed_at_any_rename_and_goes_on(
         for path in PLAIN:
             between.open(path).close()  # who only reads finds each
         disk = FoldedDisk(below, is_folded=is_blind)
-        settle_names(disk, owner)
+        rename_to_disk_form(disk, owner)
         assert names(tmp_path) == sorted(wanted)
         assert not disk.strays
         for path in PLAIN:
@@ -110,7 +110,7 @@ def test_what_cannot_be_renamed_is_used_where_it_is(tmp_path: Path, is_blind: bo
     with (CaseBlindDisk if is_blind else RealDisk)(str(tmp_path)) as below:
         Renames(below, 3, OSError(errno.EIO, "an error"))
         disk = FoldedDisk(below, is_folded=is_blind)
-        settle_names(disk, owner)
+        rename_to_disk_form(disk, owner)
         assert len(disk.strays) == 1
         for path in PLAIN:
             disk.open(path).close()
@@ -124,7 +124,7 @@ def test_of_two_forms_of_one_name_the_other_one_is_set_aside(tmp_path: Path) -> 
     owner = own(tmp_path, is_case_blind=True)
     with CaseBlindDisk(str(tmp_path)) as below:
         disk = FoldedDisk(below, is_folded=True)
-        settle_names(disk, owner)
+        rename_to_disk_form(disk, owner)
         assert [one.name for one in disk.list_dir("partials/1")] == ["Chat"]
     aside = "quarantine/partials+1+@chat"
     assert names(tmp_path) == ["partials/1/@chat/r", f"{aside}/r", f"{aside}/s"]
@@ -143,10 +143,10 @@ def test_what_cannot_be_listed_may_have_folded_names_still(tmp_path: Path) -> No
             return listed(path)
 
         below.list_dir = list_dir  # type: ignore[method-assign]
-        settle_names(FoldedDisk(below, is_folded=False), owner)
+        rename_to_disk_form(FoldedDisk(below, is_folded=False), owner)
         assert version(tmp_path) == b"walld 2"
         below.list_dir = listed  # type: ignore[method-assign]
-        settle_names(FoldedDisk(below, is_folded=False), owner)
+        rename_to_disk_form(FoldedDisk(below, is_folded=False), owner)
     assert version(tmp_path) == b"walld 1"
     assert names(tmp_path) == sorted(PLAIN)
     owner.close()
