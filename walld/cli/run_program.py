@@ -71,16 +71,16 @@ def run(options: argparse.Namespace) -> int:
     flags |= {"data": options.data, "socket": options.socket}
     settings = load(flags, os.environ, os.geteuid())
     try:
-        users = _Users(settings)
+        hold = _DaemonHold(settings)
     except (ClientError, OSError) as error:
         complain(str(error))
         return NO_DAEMON
-    code = _program(options.program, users)
-    users.leave()
+    code = _program(options.program, hold)
+    hold.leave()
     return code
 
 
-class _Users:
+class _DaemonHold:
     """A hold on one daemon, which answers from here on."""
 
     def __init__(self, settings: Settings) -> None:
@@ -234,15 +234,15 @@ def _answers(socket: str) -> bool:
 # --- the program ----------------------------------------------------------------------------------
 
 
-def _program(words: list[str], users: _Users) -> int:
+def _program(words: list[str], hold: _DaemonHold) -> int:
     """Runs it in the foreground of this process's job; its exit code, 128 + N of signal N."""
     forwarded = signal.valid_signals() - _NOT_FORWARDED
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # who ignores it cannot wait for a child
     before = signal.pthread_sigmask(signal.SIG_BLOCK, forwarded | {signal.SIGCHLD})
     try:
-        if users.fd is not None:
-            os.set_inheritable(users.fd, True)
-        pid = _spawned(words, {**os.environ, "WALLD_SOCKET": users.socket}, before)
+        if hold.fd is not None:
+            os.set_inheritable(hold.fd, True)
+        pid = _spawned(words, {**os.environ, "WALLD_SOCKET": hold.socket}, before)
     except OSError as error:
         signal.pthread_sigmask(signal.SIG_SETMASK, before)
         complain(f"{words[0]}: {error.strerror}")
