@@ -61,10 +61,15 @@ class Ring:
         self.streams = streams
         self.bytes_max = bytes_max
         self.endings: deque[bytes] = deque()
+        """Taken by the kernel; of a full ring what stays of `sent`: moves, ends, releases."""
         self.sent: deque[bytes] = deque()
+        """Taken by the kernel, and not known to be synced."""
         self.outgoing: deque[bytes] = deque()
+        """On their way to the kernel, which may have taken a part."""
         self.kept: deque[bytes] = deque()
+        """Not taken; of a full ring what stays of `waiting`: starts too, and drains."""
         self.waiting: deque[bytes] = deque()
+        """Not taken."""
         self.greeting: deque[bytes] = deque()
         """Control frames of the connection at hand: they go before everything else."""
         self.frames_bytes = 0

@@ -1,7 +1,7 @@
 """The protocol of a query connection, without I/O: bytes in, answers out.
 
 Owns: the handshake, request ids, the joining of chunks, and which error becomes which exception.
-Refuses: sockets and time; `query.py` and `aio_query.py` move the bytes, one for each colour.
+Refuses: sockets and time; `query.py` (blocking) and `aio_query.py` (asyncio) move the bytes.
 """
 
 from __future__ import annotations
