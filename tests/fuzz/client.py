@@ -51,7 +51,7 @@ def _heard(raw: bytes, step: int) -> None:
     registry = Registry()
     streams = []
     for number in range(1, STREAMS + 1):
-        stream = Stream(number, wire.Start(number, 0, f"r{number}", "s"), careful=False)
+        stream = Stream(number, wire.Start(number, 0, f"r{number}", "s"), long_way_only=False)
         stream.introduced, stream.next_seq = True, EVENTS
         registry.add(stream)
         streams.append(stream)

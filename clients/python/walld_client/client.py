@@ -159,7 +159,7 @@ class ClientBase:
         )
         if self._taken is not None:
             _log.warning("this walld client is closed: reply %r is not sent", start.stream_id)
-        return self._link.begin(start, careful=self._redact is not None)
+        return self._link.begin(start, long_way_only=self._redact is not None)
 
     # --- asking ---
 
@@ -232,10 +232,7 @@ class ClientBase:
                 and session_id in (None, stream.session_id)
             ]
 
-    def _sent(self, session_id: str) -> list[messages.Seen]:
-        return self._seen(session_id, None)
-
-    def _seen(self, session_id: str | None, stream_id: str | None) -> list[messages.Seen]:
+    def _seen(self, session_id: str | None, stream_id: str | None = None) -> list[messages.Seen]:
         """How far this process has come with the streams it asks about: it reads its own writes.
 
         Of what is not sent yet too: the daemon waits for it. So this is asked when a request is
@@ -250,7 +247,7 @@ class ClientBase:
         with loading():
             from walld_client.session.session_steps import SessionSteps
 
-        return SessionSteps(session_id, self._redact, self._sent, self._append_queue)
+        return SessionSteps(session_id, self._redact, self._seen, self._append_queue)
 
     def _sessions(self, prefix: str | None) -> Steps[list[SessionInfo]]:
         with loading():
@@ -262,19 +259,19 @@ class ClientBase:
         with loading():
             from walld_client.session import ledger_steps
 
-        return ledger_steps.delete(session_id, self._sent, self._link.leaving)
+        return ledger_steps.delete(session_id, self._seen, self._link.leaving)
 
     def _audit(self, session_id: str | None, present: AwaitedPresent) -> Steps[Report]:
         with loading():
             from walld_client.session import ledger_steps
 
-        return ledger_steps.audited(session_id, present, self._sent)
+        return ledger_steps.audited(session_id, present, self._seen)
 
     def _repair_plan(self, session_id: str, present: AwaitedPresent) -> Steps[list[RepairStep]]:
         with loading():
             from walld_client.session import ledger_steps
 
-        return ledger_steps.plan(session_id, present, self._sent)
+        return ledger_steps.plan(session_id, present, self._seen)
 
     def _after_posts(self, steps: Steps[_T]) -> Steps[_T]:
         with loading():

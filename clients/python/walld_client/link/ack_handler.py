@@ -139,7 +139,7 @@ class AckHandler:
         stream.lose(refused.seq, refused.seq)
         if refused.seq == 0 and not stream.gone:
             self.refused_replies += 1
-            stream.give_up()
+            stream.stop_sending()
             self._registry.refused(stream)
         self._registry.tidy(stream)
 

@@ -103,7 +103,7 @@ class Backlog(Ring):
             taken = send(memoryview(self._out)[self._out_at :])
             bytes_max -= taken
             self._out_at += taken
-            self._settle()
+            self._move_taken_to_sent()
         if self.is_clear():
             self.stall_no += 1
 
@@ -145,7 +145,7 @@ class Backlog(Ring):
         self._waits(-len(frame) - FRAME_OVERHEAD_BYTES, -count)
         return False
 
-    def _settle(self) -> None:
+    def _move_taken_to_sent(self) -> None:
         """Move what was wholly taken to `sent`."""
         self.count()
         while self.outgoing and self._out_at >= self._out_start + len(self.outgoing[0]):
@@ -295,7 +295,7 @@ class Backlog(Ring):
         self._waits(-len(frame) - FRAME_OVERHEAD_BYTES, -count)
         if stream is not None and not stream.gone:
             stream.held_from = max(stream.held_from, seq + count)
-            stream.forgo(seq, seq + count - 1)
+            stream.mark_unsendable(seq, seq + count - 1)
             self.dropped_events += count
 
     def _give_up(self) -> None:
@@ -314,5 +314,5 @@ class Backlog(Ring):
         stream = self.streams.get(_ids(frame)[1])
         if stream is not None:
             stream.lose(_ids(frame)[2], stream.next_seq - 1)
-            stream.give_up()
+            stream.stop_sending()
             self._gave_up(stream)

@@ -42,8 +42,8 @@ class Link(Connection):
         "_next_drain",
         "_until_chores",
         "late_events",
-        "left",
         "told_inherited",
+        "unowned",
     )
 
     def __init__(self, locate: Callable[[], str], backlog_bytes_max: int, name: bytes) -> None:
@@ -52,7 +52,7 @@ class Link(Connection):
         process.register(self)
 
     def _clear(self) -> None:
-        self.left: deque[Stream] = deque()
+        self.unowned: deque[Stream] = deque()
         """Streams whose Reply object is gone, put here by finalizers, which may take no lock."""
         self.late_events = 0
         """Events after a terminal, or on a stream that is gone: not sent."""
@@ -64,7 +64,7 @@ class Link(Connection):
 
     # --- events ---
 
-    def begin(self, start: messages.Start, careful: bool) -> Stream:
+    def begin(self, start: messages.Start, long_way_only: bool) -> Stream:
         """Open a stream: its Start (with ID for stream and seq) is on its way when this returns."""
         process.check_fork()
         body = event_frames.body_of(start)
@@ -72,9 +72,9 @@ class Link(Connection):
         with self.mutex, self:
             number = process.next_stream_number()
             start = _numbered(start, number)
-            stream = Stream(number, start, careful)
+            stream = Stream(number, start, long_way_only)
             if self._closing:
-                stream.give_up()
+                stream.stop_sending()
                 return stream
             self.registry.add(stream)
             self.put(stream, event_frames.place(body, number, 0))
@@ -149,11 +149,12 @@ class Link(Connection):
         return due
 
     def released(self, session_id: str) -> Callable[[], list[messages.Seen]]:
-        """Where an entry is sent behind what was released up to here: called, what of that a daemon
-        may still have to take in. The last one says it for all: they leave in that order.
+        """For an entry that is posted now. Called when the entry is sent, the result says which of
+        the session's replies released by now a daemon may still have to take in before it. The
+        last one stands for all: they leave in the order of their releases.
 
-        Neither takes the lock: who sends the entry has another, and a signal handler that posts one
-        waits for that while the call it interrupted has this.
+        Neither this nor the result takes the lock: who sends the entry has another, and a signal
+        handler that posts one waits for that while the call it interrupted has this.
         """
         stream = self.registry.released_last(session_id)
         return list if stream is None else partial(self._due_of, stream)
@@ -188,7 +189,7 @@ class Link(Connection):
                     stream.deleted = seq
                 for stream in ended:
                     stream.released = True
-                    stream.give_up()
+                    stream.stop_sending()
                     self.registry.tidy(stream)
         except Reentered:
             self.deferred.append(partial(self._deleted, said, ended))
@@ -209,18 +210,18 @@ class Link(Connection):
             self.reconnect.tell("the memory for events is full, the oldest are dropped")
         elif self.acks.welcomed and self.flowing and self.backlog.is_light():
             self.reconnect.welcomed()
-        self.bury_left()
+        self.end_unowned()
 
-    def bury_left(self) -> None:
+    def end_unowned(self) -> None:
         """End the replies whose objects are gone. The caller holds the lock."""
-        while self.left:
-            self._left(self.left.popleft())
+        while self.unowned:
+            self._disown(self.unowned.popleft())
 
-    def _left(self, stream: Stream) -> None:
+    def _disown(self, stream: Stream) -> None:
         """A Reply object is gone. One that never ended was abandoned."""
         stream.owned = False
         if not stream.terminal and not stream.gone:
-            stream.terminal = stream.careful = True
+            stream.terminal = stream.long_way_only = True
             end: messages.Event = messages.End(
                 event_frames.ID, event_frames.ID, False, None, "abandoned"
             )
@@ -294,7 +295,7 @@ class Link(Connection):
             self._closing = True
             self.flowing = False
             for stream in self.registry.by_number.values():
-                stream.give_up()
+                stream.stop_sending()
             for drain in self.acks.drains.values():
                 drain.done(False)
             self.acks.drains.clear()
@@ -309,7 +310,7 @@ class Link(Connection):
     def wants(self) -> tuple[int, int, float | None]:
         """What to watch, and the time to attend to it at the latest (`io_thread.py`)."""
         with self.mutex, self:
-            if self.is_broken or self.left or self._closing:
+            if self.is_broken or self.unowned or self._closing:
                 return -1, 0, 0.0
             if not self.has_socket:
                 return -1, 0, self.reconnect.retry_at if self._is_needed() else None
@@ -326,7 +327,7 @@ class Link(Connection):
                 for done in closers:
                     done()
                 return False
-            self.bury_left()
+            self.end_unowned()
             if not self.has_socket and self._is_needed() and self.reconnect.is_due():
                 self.connect()
         while self._send_slice():
@@ -346,7 +347,7 @@ class Link(Connection):
         self.leave_to_parent()
         self._clear()
         for stream in streams:
-            stream.give_up()
+            stream.stop_sending()
             stream.inherited = True
 
 

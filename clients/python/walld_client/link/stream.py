@@ -23,33 +23,31 @@ class Stream:
 
     next_seq: of its next event. synced: up to here the daemon has nothing more to say, -1 if none;
     gaps are covered. first_lost: lowest seq that is not known to be safe and never will be.
-    held_from: lowest seq the ring still holds, next_seq if none. forgone_from, forgone_to: the
-    latest run of seqs that no daemon gets any more. taken: highest seq the kernel
-    has, valid only while `stall_no` is the backlog's own; otherwise all of it is taken.
+    held_from: lowest seq the ring still holds, next_seq if none. unsendable_from, unsendable_to:
+    the latest run of seqs that no daemon gets any more. taken: highest seq the kernel has, valid
+    only while `stall_no` is the backlog's own; otherwise all of it is taken.
     introduced: its Start was given to a connection. terminal: it ended, in whatever way.
     failure: said where it would end clean or be abandoned: what it holds is known to be cut.
     is_whole: asked where it would end clean without a word; False makes it a cancelled one.
     gone: nothing of it is sent any more (given up, refused, of the parent process, or released
-    before any daemon heard of it). careful: a token must take the long way (redact, terminal,
-    gone). chores_seq: the token that does the link's chores once it is sent. call: id, and that id
-    packed, of the call whose arguments came last.
+    before any daemon heard of it). long_way_only: a token must not take the short way (redact,
+    terminal, gone). chores_seq: the token that does the link's chores once it is sent. call: id,
+    and that id packed, of the call whose arguments came last.
     """
 
     __slots__ = (
         "arguments_prefix",
         "call",
-        "careful",
         "chores_seq",
         "deleted",
         "failure",
         "first_lost",
-        "forgone_from",
-        "forgone_to",
         "gone",
         "held_from",
         "inherited",
         "introduced",
         "is_whole",
+        "long_way_only",
         "next_seq",
         "number",
         "owned",
@@ -64,9 +62,11 @@ class Stream:
         "taken",
         "terminal",
         "token_prefix",
+        "unsendable_from",
+        "unsendable_to",
     )
 
-    def __init__(self, number: int, start: Start, careful: bool) -> None:
+    def __init__(self, number: int, start: Start, long_way_only: bool) -> None:
         self.number = number
         self.failure: AppError | None = None
         self.is_whole: Callable[[], bool] | None = None
@@ -76,7 +76,7 @@ class Stream:
         self.reasoning_prefix = event_frames.text_prefix(event_frames.REASONING, number)
         self.arguments_prefix = event_frames.text_prefix(event_frames.ARGUMENTS, number, 1)
         self.call: tuple[str | None, bytes] = None, b""
-        self.careful = careful
+        self.long_way_only = long_way_only
         # Spread, so that a hundred streams in step do not do their chores all at once.
         self.chores_seq = 64 + number * 389 % CHORES_EVERY_TOKENS
         self.next_seq = 0
@@ -85,7 +85,7 @@ class Stream:
         """Up to here its session was deleted from here: no daemon is to have that."""
         self.first_lost = 2**32
         self.held_from = 0
-        self.forgone_from = self.forgone_to = -1
+        self.unsendable_from = self.unsendable_to = -1
         self.taken = -1
         self.stall_no = -1
         self.introduced = False
@@ -120,8 +120,8 @@ class Stream:
     def due(self) -> int:
         """Highest seq that a daemon has or will be given, now or by the next connection."""
         seq = self.next_seq - 1
-        if self.forgone_to == seq:
-            seq = self.forgone_from - 1
+        if self.unsendable_to == seq:
+            seq = self.unsendable_from - 1
         while seq in self.refused:
             seq -= 1
         return max(seq, 0)  # its Start goes before all else, if only in a Resume
@@ -136,12 +136,12 @@ class Stream:
         """Up to here a daemon is to have it, -1 if none: it was told that this is synced."""
         return self.synced if self.synced > self.deleted else -1
 
-    def forgo(self, first_seq: int, last_seq: int) -> None:
+    def mark_unsendable(self, first_seq: int, last_seq: int) -> None:
         """These were dropped before any daemon is known to have them: none gets them any more."""
         self.lose(first_seq, last_seq)
-        if first_seq > self.forgone_to + 1:
-            self.forgone_from = first_seq
-        self.forgone_to = max(self.forgone_to, last_seq)
+        if first_seq > self.unsendable_to + 1:
+            self.unsendable_from = first_seq
+        self.unsendable_to = max(self.unsendable_to, last_seq)
 
     def rewind(self) -> None:
         """The connection is gone. What a full ring dropped is held by nobody: only what is synced
@@ -150,7 +150,7 @@ class Stream:
         self.lose(0, self.held_from - 1)
         self.taken = min(self.held_from - 1, self.synced)
         if self.held_from >= self.next_seq > self.synced + 1:
-            self.forgo(self.synced + 1, self.next_seq - 1)
+            self.mark_unsendable(self.synced + 1, self.next_seq - 1)
 
     def lose(self, first_seq: int, last_seq: int) -> None:
         """These were dropped, refused, or given up; what is known synced of them is safe."""
@@ -158,10 +158,10 @@ class Stream:
         if first_seq <= last_seq:
             self.first_lost = min(self.first_lost, first_seq)
 
-    def give_up(self) -> None:
+    def stop_sending(self) -> None:
         """From here on nothing of it is sent or held."""
         self.gone = True
-        self.careful = True
+        self.long_way_only = True
 
     def is_settled(self) -> bool:
         """Released and all of it acknowledged: nothing is left to do for it."""

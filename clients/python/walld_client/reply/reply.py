@@ -44,7 +44,7 @@ assert (SHORT_TEXT_BYTES_MAX, event_frames.TOKEN_OVERHEAD_BYTES) == (1024, 19)
 
 
 class ReplyBase:
-    """What a reply offers in programs of both colours; made by `Client.reply`."""
+    """What a reply offers in blocking and asyncio programs alike; made by `Client.reply`."""
 
     __slots__ = ("__weakref__", "_auto_release", "_link", "_open_calls", "_redact", "_stream")
 
@@ -123,7 +123,7 @@ class ReplyBase:
             if not link.held:
                 link.held = True  # as Link.__enter__, spelled out
                 try:
-                    if link.flowing and not stream.careful:
+                    if link.flowing and not stream.long_way_only:
                         seq = stream.next_seq
                         prefix = stream.token_prefix
                         frame = pack_token(length + 15, prefix, seq, 0xC5, length) + payload
@@ -314,7 +314,7 @@ class ReplyBase:
             stream = self._stream
             if stream.released or stream.inherited:
                 return
-            self._link.left.append(stream)
+            self._link.unowned.append(stream)
             if not stream.terminal:
                 process.io_thread().wake()
         except Exception:

@@ -60,7 +60,7 @@ def say(
                 made = event_frames.body_of(body(seq)) if callable(body) else body
                 say_one(stream, event_frames.place(made, stream.number, seq))
             if terminal:
-                stream.terminal = stream.careful = True
+                stream.terminal = stream.long_way_only = True
                 if released:
                     _put_release(link, stream)
                 link.push()
@@ -119,7 +119,7 @@ def _say_short(link: Link, stream: Stream, call_id: bytes | None, text: object) 
     if len(payload) > SHORT_TEXT_BYTES_MAX:
         return 0
     with link.mutex:
-        if link.held or stream.careful:
+        if link.held or stream.long_way_only:
             return 0
         with link:
             seq = stream.next_seq
@@ -168,7 +168,7 @@ def _put_release(link: Link, stream: Stream) -> None:
     is_wanted = stream.start.turn_id is not None  # its messages go to the session of its turn
     if not stream.introduced and not link.is_pushing_next() and not is_wanted:
         # No daemon has heard of it and none needs to: what waits of it is never sent.
-        stream.give_up()
+        stream.stop_sending()
     link.registry.tidy(stream)
 
 

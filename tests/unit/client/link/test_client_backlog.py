@@ -330,7 +330,7 @@ def test_a_stream_that_is_gone_is_not_sent() -> None:
     ring.wait(1)
     ring.wait(2)
     ring.streams[1].released = True
-    ring.streams[1].give_up()
+    ring.streams[1].stop_sending()
     kernel = Kernel()
     ring.pump(kernel)
     assert kernel.events() == [(2, 0), (2, 1)]
