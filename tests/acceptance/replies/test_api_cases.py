@@ -24,7 +24,7 @@ def killed(daemon: DaemonProcess, agent: Obedient, stream_id: str = "r") -> Part
     return daemon.orphan(stream_id)
 
 
-def test_case_05_five_endings_are_five_readings(
+def test_five_endings_are_five_readings(
     daemon: DaemonProcess, make_agent: Callable[..., Obedient]
 ) -> None:
     endings = {
@@ -60,7 +60,7 @@ def test_case_05_five_endings_are_five_readings(
     assert len(set(readings.values())) == 5
 
 
-def test_case_06_two_steps_are_two_messages_without_reasoning(
+def test_two_steps_are_two_messages_without_reasoning(
     daemon: DaemonProcess, make_agent: Callable[..., Obedient]
 ) -> None:
     agent = make_agent(daemon)
@@ -87,7 +87,7 @@ def test_case_06_two_steps_are_two_messages_without_reasoning(
         assert sent.index("text-b") < sent.index("found") < sent.index("text-d")
 
 
-def test_case_07_the_same_text_before_and_after_a_tool_is_two_segments(
+def test_the_same_text_before_and_after_a_tool_is_two_segments(
     daemon: DaemonProcess, make_agent: Callable[..., Obedient]
 ) -> None:
     agent = make_agent(daemon)
@@ -107,7 +107,7 @@ def test_case_07_the_same_text_before_and_after_a_tool_is_two_segments(
     assert reply.text == "Once more.Once more."
 
 
-def test_case_08_an_equal_answer_of_an_earlier_turn_is_untouched(
+def test_an_equal_answer_of_an_earlier_turn_is_untouched(
     daemon: DaemonProcess, make_agent: Callable[..., Obedient]
 ) -> None:
     """(stream, seq) is the only identity: equal words are not the same reply."""
@@ -154,7 +154,7 @@ def adopt(store: list[dict[str, Any]], reply: PartialReply) -> int:
     return added
 
 
-def test_case_09_reasoning_only_and_tool_only(
+def test_reasoning_only_and_tool_only(
     daemon: DaemonProcess, make_agent: Callable[..., Obedient]
 ) -> None:
     agent = make_agent(daemon)
@@ -178,7 +178,7 @@ def test_case_09_reasoning_only_and_tool_only(
     assert [len(recovered(daemon, name).messages()) for name in ("thought", "silent")] == [1, 0]
 
 
-def test_case_10_twenty_readings_same_bytes_no_growth(
+def test_twenty_readings_same_bytes_no_growth(
     daemon: DaemonProcess, make_agent: Callable[..., Obedient]
 ) -> None:
     agent = make_agent(daemon)
@@ -205,7 +205,7 @@ def record_bytes(daemon: DaemonProcess) -> int:
     return int(status["record_bytes_first"] + status["record_bytes_carried"])
 
 
-def test_case_11_grown_since_it_was_read(
+def test_grown_since_it_was_read(
     daemon: DaemonProcess, make_agent: Callable[..., Obedient]
 ) -> None:
     agent = make_agent(daemon)
@@ -258,7 +258,7 @@ def sweep(die):
 """
 
 
-def test_case_12_killed_between_save_and_release_and_between_save_and_resolve(
+def test_killed_between_save_and_release_and_between_save_and_resolve(
     daemon: DaemonProcess, make_agent: Callable[..., Obedient]
 ) -> None:
     store = daemon.home / "store.json"
@@ -298,7 +298,7 @@ def test_case_12_killed_between_save_and_release_and_between_save_and_resolve(
     assert [one["_wal_stream"] for one in json.loads(store.read_text())] == ["saved", "torn"]
 
 
-def test_case_13_ended_and_unreleased_with_its_owner_alive_is_no_orphan(
+def test_ended_and_unreleased_with_its_owner_alive_is_no_orphan(
     daemon: DaemonProcess, make_agent: Callable[..., Obedient]
 ) -> None:
     agent, other = make_agent(daemon), make_agent(daemon)
@@ -321,7 +321,7 @@ def test_case_13_ended_and_unreleased_with_its_owner_alive_is_no_orphan(
     until(lambda: other.do(orphans) == ["r2"], "the owner is gone")
 
 
-def test_case_14_cancelled_from_another_thread(
+def test_cancelled_from_another_thread(
     daemon: DaemonProcess, make_agent: Callable[..., Obedient]
 ) -> None:
     agent = make_agent(daemon)
@@ -353,7 +353,7 @@ def test_case_14_cancelled_from_another_thread(
     assert daemon.reader.recover("s") is None
 
 
-def test_case_15_errors_after_and_before_tokens(
+def test_errors_after_and_before_tokens(
     daemon: DaemonProcess, make_agent: Callable[..., Obedient]
 ) -> None:
     agent = make_agent(daemon)
@@ -373,7 +373,7 @@ def test_case_15_errors_after_and_before_tokens(
     )
 
 
-def test_case_16_what_is_sent_to_a_provider_has_no_orphan_and_no_double_role(
+def test_what_is_sent_to_a_provider_has_no_orphan_and_no_double_role(
     daemon: DaemonProcess, make_agent: Callable[..., Obedient]
 ) -> None:
     agent = make_agent(daemon)
@@ -412,7 +412,7 @@ def test_case_16_what_is_sent_to_a_provider_has_no_orphan_and_no_double_role(
         assert (roles == []) is (name == "none")
 
 
-def test_case_23_a_retry_starts_again_and_the_first_attempt_stays_readable(
+def test_a_retry_starts_again_and_the_first_attempt_stays_readable(
     daemon: DaemonProcess, make_agent: Callable[..., Obedient]
 ) -> None:
     agent = make_agent(daemon)

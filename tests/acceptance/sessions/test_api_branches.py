@@ -1,6 +1,6 @@
-"""The cases of branches (20 to 22 of the client's specification): undone, compacted, forked.
+"""Branches of a session: undone, compacted, forked; against a real daemon.
 
-With the blocking client and with that of asyncio: one script, told the colour.
+With the blocking client and with that of asyncio: one script, told which.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from acceptance.sessions.test_api_sessions import BYTES, answered, contents
 from daemon_process import DaemonProcess, until
 
 
-def test_case_20_undo_and_bounded_replay(daemon: DaemonProcess, reader: Any) -> None:
+def test_undo_and_bounded_replay(daemon: DaemonProcess, reader: Any) -> None:
     session = reader.session("s")
     assert session.messages() is None
     for number in range(4):
@@ -40,7 +40,7 @@ def test_case_20_undo_and_bounded_replay(daemon: DaemonProcess, reader: Any) -> 
     assert 55 - snapshot.covers_seq <= 50
 
 
-def test_case_21_compactions_and_branches(daemon: DaemonProcess, reader: Any) -> None:
+def test_compactions_and_branches(daemon: DaemonProcess, reader: Any) -> None:
     session = reader.session("s")
     ids = [session.message("user", f"m{number}").id for number in range(6)]
     session.compact("sum 1", ids[2])
@@ -66,9 +66,7 @@ def test_case_21_compactions_and_branches(daemon: DaemonProcess, reader: Any) ->
     assert contents(session) == ["another beginning"]
 
 
-def test_case_22_a_fork_is_the_path_and_the_source_is_untouched(
-    daemon: DaemonProcess, reader: Any
-) -> None:
+def test_a_fork_is_the_path_and_the_source_is_untouched(daemon: DaemonProcess, reader: Any) -> None:
     session = reader.session("s")
     first = session.message("user", "a").id
     aside = session.message("assistant", "wrong").id
@@ -103,7 +101,7 @@ def test_case_22_a_fork_is_the_path_and_the_source_is_untouched(
     assert contents(whole) == contents(whole_again) == ["a", "wrong"]
 
 
-def test_case_22_open_turns_of_a_fork_are_interrupted(reader: Any) -> None:
+def test_open_turns_of_a_fork_are_interrupted(reader: Any) -> None:
     session = reader.session("s")
     answered(session.submit("ended"), "yes")
     turn = session.submit("open")
@@ -118,7 +116,7 @@ def test_case_22_open_turns_of_a_fork_are_interrupted(reader: Any) -> None:
     assert session.turn(turn.turn_id).state == "completed"
 
 
-def test_case_22_artifacts_of_a_fork_are_the_same_files(daemon: DaemonProcess, reader: Any) -> None:
+def test_artifacts_of_a_fork_are_the_same_files(daemon: DaemonProcess, reader: Any) -> None:
     session = reader.session("s")
     made = session.artifact(BYTES, "application/x-any")
     session.submit("see", attachments=[b"attached"])

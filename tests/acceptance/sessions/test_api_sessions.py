@@ -1,7 +1,6 @@
-"""The cases of sessions (5 to 19 and 23 of the client's specification), against a real daemon.
+"""What a session reads as, adopts, audits and deletes, against a real daemon.
 
-With the blocking client and with that of asyncio: one script, told the colour. 1 to 4 are about
-following.
+With the blocking client and with that of asyncio: one script, told which.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ BYTES = bytes(range(256)) * 5000
 
 @pytest.fixture
 def daemon(make_daemon: MakeDaemon) -> DaemonProcess:
-    """One that has room for case 19: it gives released bytes up after a second."""
+    """For the delete that leaves no byte: it gives released bytes up after a second."""
     return make_daemon("--reclaim-seconds", "1").start()
 
 
@@ -66,7 +65,7 @@ def answered(turn: Any, text: str) -> str:
 # --- turns and replies ----------------------------------------------------------------------------
 
 
-def test_case_5_five_ends_are_five_readings(reader: Any, agent: Obedient) -> None:
+def test_five_ends_are_five_readings(reader: Any, agent: Obedient) -> None:
     ends = {
         "clean": "reply.end(); turn.completed()",
         "cancel": "reply.cancel('user'); turn.interrupted('user')",
@@ -114,7 +113,7 @@ reply.token("d")
 
 
 @pytest.mark.parametrize("end", ["killed", "whole"])
-def test_case_6_steps_are_messages_and_no_provider_is_sent_reasoning(
+def test_steps_are_messages_and_no_provider_is_sent_reasoning(
     reader: Any, agent: Obedient, end: str
 ) -> None:
     agent.do(STEPS)
@@ -135,7 +134,7 @@ def test_case_6_steps_are_messages_and_no_provider_is_sent_reasoning(
         assert sent.index('"b"') < sent.index('"done"') < sent.index('"d"')
 
 
-def test_case_7_and_23_segments_and_retries(reader: Any, agent: Obedient) -> None:
+def test_segments_and_retries(reader: Any, agent: Obedient) -> None:
     source = """
     turn = client.session("s").submit("q")
     reply = turn.reply(stream_id="r")
@@ -157,7 +156,7 @@ def test_case_7_and_23_segments_and_retries(reader: Any, agent: Obedient) -> Non
     assert "Hel" not in contents(reader.session("s"))
 
 
-def test_case_8_an_equal_earlier_turn_is_untouched(reader: Any, agent: Obedient) -> None:
+def test_an_equal_earlier_turn_is_untouched(reader: Any, agent: Obedient) -> None:
     session = reader.session("s")
     first = session.submit("same", message_id="m1")
     stream_id = answered(first, "equal")
@@ -184,7 +183,7 @@ def test_case_8_an_equal_earlier_turn_is_untouched(reader: Any, agent: Obedient)
     assert contents(session) == ["same", "equal", "same", "equal"]
 
 
-def test_case_9_reasoning_only_and_tool_only(reader: Any, agent: Obedient) -> None:
+def test_reasoning_only_and_tool_only(reader: Any, agent: Obedient) -> None:
     agent.do("""
     thought = client.session("thought").submit("q").reply(stream_id="thought")
     thought.reasoning("hm")
@@ -216,7 +215,7 @@ def test_case_9_reasoning_only_and_tool_only(reader: Any, agent: Obedient) -> No
     assert ("tool_call_unanswered", "unsafe_to_repair", "c1") in found
 
 
-def test_case_10_twenty_readings_are_the_same_bytes(daemon: DaemonProcess, reader: Any) -> None:
+def test_twenty_readings_are_the_same_bytes(daemon: DaemonProcess, reader: Any) -> None:
     session = reader.session("s")
     for number in range(5):
         turn = session.submit(f"q{number}", attachments=[b"x" * number])
@@ -245,9 +244,7 @@ def test_case_10_twenty_readings_are_the_same_bytes(daemon: DaemonProcess, reade
     assert reading() == first
 
 
-def test_case_11_what_was_adopted_and_grew_is_replaced_in_its_place(
-    reader: Any, agent: Obedient
-) -> None:
+def test_what_was_adopted_and_grew_is_replaced_in_its_place(reader: Any, agent: Obedient) -> None:
     agent.do("""
     turn = client.session("s").submit("q")
     reply = turn.reply(stream_id="r")
@@ -276,7 +273,7 @@ def test_case_11_what_was_adopted_and_grew_is_replaced_in_its_place(
     assert contents(session) == ["q", "x" * 7, "meanwhile", "yyyy"]
 
 
-def test_case_12_killed_between_a_save_and_what_follows_it(
+def test_killed_between_a_save_and_what_follows_it(
     daemon: DaemonProcess, make_agent: MakeAgent, reader: Any, colour: str
 ) -> None:
     saved = make_agent(daemon, colour=colour)
@@ -313,7 +310,7 @@ def test_case_12_killed_between_a_save_and_what_follows_it(
     assert contents(session) == ["q", "saved", "again", "half of"]
 
 
-def test_case_13_ended_and_unreleased_with_its_owner_alive_is_no_orphan(
+def test_ended_and_unreleased_with_its_owner_alive_is_no_orphan(
     daemon: DaemonProcess, reader: Any, agent: Obedient
 ) -> None:
     agent.do("""
@@ -339,9 +336,7 @@ def test_case_13_ended_and_unreleased_with_its_owner_alive_is_no_orphan(
     assert contents(session) == ["q", "a"]
 
 
-def test_case_14_cancelled_from_another_thread(
-    daemon: DaemonProcess, reader: Any, agent: Obedient
-) -> None:
+def test_cancelled_from_another_thread(daemon: DaemonProcess, reader: Any, agent: Obedient) -> None:
     late = agent.do("""
     import threading
     turn = client.session("s").submit("q")
@@ -370,7 +365,7 @@ def test_case_14_cancelled_from_another_thread(
     assert contents(session) == ["q"]
 
 
-def test_case_15_errors_after_and_before_any_word(reader: Any) -> None:
+def test_errors_after_and_before_any_word(reader: Any) -> None:
     session = reader.session("s")
     turn = session.submit("q")
     reply = turn.reply()
@@ -390,7 +385,7 @@ def test_case_15_errors_after_and_before_any_word(reader: Any) -> None:
     assert contents(session) == ["q", "again", "so far"]
 
 
-def test_case_16_what_a_provider_is_sent_alternates(daemon: DaemonProcess, reader: Any) -> None:
+def test_what_a_provider_is_sent_alternates(daemon: DaemonProcess, reader: Any) -> None:
     session = reader.session("s")
     session.submit("no answer").interrupted("user")
     session.submit("a partial")
@@ -409,7 +404,7 @@ def test_case_16_what_a_provider_is_sent_alternates(daemon: DaemonProcess, reade
         assert all(one["role"] != other["role"] for one, other in pairwise(sent))
 
 
-def test_case_17_both_are_killed_right_after_a_submit(
+def test_both_are_killed_right_after_a_submit(
     daemon: DaemonProcess, agent: Obedient, tmp_path: Path, reader: Any
 ) -> None:
     (tmp_path / "attached").write_bytes(BYTES)
@@ -441,7 +436,7 @@ def test_case_17_both_are_killed_right_after_a_submit(
     assert len(session.messages() or []) == 1
 
 
-def test_case_18_the_audit_asks_the_applications_own_store(reader: Any, agent: Obedient) -> None:
+def test_the_audit_asks_the_applications_own_store(reader: Any, agent: Obedient) -> None:
     session = reader.session("s")
     answered(session.submit("done", message_id="done"), "yes")
     session.submit("stopped", message_id="stopped").interrupted("user")
@@ -471,7 +466,7 @@ def test_case_18_the_audit_asks_the_applications_own_store(reader: Any, agent: O
     assert steps == reader.repair_plan("s", present={"done", "twice"})
 
 
-def test_case_19_delete_leaves_no_byte_and_no_neighbour_is_hurt(
+def test_delete_leaves_no_byte_and_no_neighbour_is_hurt(
     daemon: DaemonProcess, agent: Obedient, reader: Any
 ) -> None:
     for session_id in (*TRICKY, "stays"):

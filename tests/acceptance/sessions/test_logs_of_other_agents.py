@@ -1,7 +1,7 @@
 """What four programs keep of a long task, each kept here: the ledger stands in for their own files.
 
 gptme's event log, pi's session tree, hermes' turn journal, and the replay of a session; with both
-clients, each word of the specification's table against a real daemon.
+clients, against a real daemon.
 """
 
 from __future__ import annotations

@@ -40,7 +40,7 @@ def answered(turn: walld_client.Turn, text: str) -> str:
     return reply.stream_id
 
 
-def test_case_19_an_empty_id_is_refused_by_name(daemon: DaemonProcess) -> None:
+def test_an_empty_id_is_refused_by_name(daemon: DaemonProcess) -> None:
     with pytest.raises(ValueError, match="session_id"):
         daemon.reader.session("")
     with Peer(daemon, "query") as peer:  # type: ignore[arg-type]

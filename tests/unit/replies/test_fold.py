@@ -58,7 +58,7 @@ def test_tokens_with_info_are_joined_only_to_their_like() -> None:
     assert [(one.kind, one.text) for one in reply.segments] == [("reasoning", b"rr")]
 
 
-def test_the_same_text_before_and_after_a_tool_stays_two_segments() -> None:  # case 7
+def test_the_same_text_before_and_after_a_tool_stays_two_segments() -> None:
     reply = folded(text(1, "same"), tool(2, "c", "t"), result(3, "c", None), text(4, "same"))
     assert [(one[0], one[5]) for one in shape(reply)] == [
         ("text", b"same"),
@@ -76,7 +76,7 @@ def test_whatever_happens_to_a_call_parts_the_text_around_it() -> None:
         assert [one[0] for one in shape(reply)] == ["tool", "text", "text"]
 
 
-def test_case_6_two_steps() -> None:
+def test_two_steps() -> None:
     reply = folded(
         text(1, "a", kind=REASONING),
         text(2, "b"),
@@ -96,7 +96,7 @@ def test_case_6_two_steps() -> None:
     assert reply.partial_reason == "mid_sentence"
 
 
-def test_case_5_five_endings_read_differently() -> None:
+def test_five_endings_read_differently() -> None:
     said = text(1, "It is so.")
     clean = folded(said, end(2, finish_reason="stop"))
     cancelled = folded(said, end(2, clean=False, reason="user"))
@@ -143,7 +143,7 @@ def test_live_and_crashed() -> None:
     assert (ended.status, ended.owner_alive, ended.lost_reason) == ("complete", True, None)
 
 
-def test_case_9_reasoning_only_and_tool_only() -> None:
+def test_reasoning_only_and_tool_only() -> None:
     reply = folded(text(1, "hm", kind=REASONING))
     assert (reply.partial, reply.partial_reason) == (True, "answer_missing")
     reply = folded(tool(1, "c", "rm", b"{}"))
@@ -151,7 +151,7 @@ def test_case_9_reasoning_only_and_tool_only() -> None:
     assert reply.partial_reason == "tool_open"
 
 
-def test_case_14_cancel_keeps_text_reasoning_and_an_open_tool() -> None:
+def test_cancel_keeps_text_reasoning_and_an_open_tool() -> None:
     reply = folded(
         text(1, "a"),
         text(2, "b", kind=REASONING),
@@ -165,13 +165,13 @@ def test_case_14_cancel_keeps_text_reasoning_and_an_open_tool() -> None:
     assert reply.partial_reason == "tool_arguments"
 
 
-def test_case_15_an_error_keeps_what_was_said() -> None:
+def test_an_error_keeps_what_was_said() -> None:
     reply = folded(text(1, "a"), happened(wire.AppError(1, 2, "boom")))
     assert [one.text for one in reply.segments] == [b"a"]
     assert folded(happened(wire.AppError(1, 1, "boom"))).segments == []
 
 
-def test_case_23_a_retry_keeps_the_attempt_before_apart() -> None:
+def test_a_retry_keeps_the_attempt_before_apart() -> None:
     reply = folded(text(1, "Hel"), happened(wire.Retry(1, 2, "overloaded")), text(3, "Hello."))
     assert shape(reply) == [("text", 0, 0, 1, 1, b"Hel"), ("text", 0, 1, 3, 3, b"Hello.")]
     assert reply.attempts == 2

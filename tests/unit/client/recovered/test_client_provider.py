@@ -1,4 +1,4 @@
-"""What a provider is sent: case 16, and the shapes messages come in."""
+"""What a provider is sent: in which order, and the shapes messages come in."""
 
 from __future__ import annotations
 
@@ -87,7 +87,7 @@ def test_each_shape_of_a_call_is_sent_the_same(call: dict[str, Any]) -> None:
         [{"role": "note", "content": "secret"}],
     ],
 )  # fmt: skip
-def test_case_16_no_equal_roles_and_no_orphan(interrupted: list[dict[str, Any]]) -> None:
+def test_no_equal_roles_and_no_orphan(interrupted: list[dict[str, Any]]) -> None:
     told = [user("one"), *interrupted, user("two"), assistant("x"), assistant("y")]
     for sent in (openai_messages(told), anthropic_messages(told)):
         assert all(one["role"] != two["role"] for one, two in pairwise(sent))

@@ -85,7 +85,7 @@ def test_text_is_that_of_the_last_attempt_all_steps_joined() -> None:
         attempts=2,
     )
     assert got.text == "Hello"
-    assert [one.text for one in got.segments if one.attempt == 0] == ["Hel"]  # case 23
+    assert [one.text for one in got.segments if one.attempt == 0] == ["Hel"]
     assert [one["content"] for one in got.messages()] == ["Hel", "lo"]
 
 
@@ -114,7 +114,7 @@ def test_bytes_that_are_no_text_are_replaced() -> None:
     assert wtf8.decode(raw) == f"a\ufffdb{HIGH}\ufffd"
 
 
-def test_twenty_readings_are_the_same_reading() -> None:  # case 10
+def test_twenty_readings_are_the_same_reading() -> None:
     packed = msgspec.msgpack.encode(recovered(piece("text", 1, "a"), call(2), open_call(3)))
     readings = [
         from_recovered(msgspec.msgpack.decode(packed, type=wire.Recovered)) for _ in range(20)
@@ -181,7 +181,7 @@ def test_a_plain_message_holds_reasoning_calls_and_orphan_results() -> None:
     assert message["tool_results"] == [{"id": "c9", "name": "t", "outcome": "done", "result": "r"}]
 
 
-def test_case_6_two_messages_and_no_reasoning_for_a_provider() -> None:
+def test_two_messages_and_no_reasoning_for_a_provider() -> None:
     got = reply(
         piece("reasoning", 1, "a"),
         piece("text", 2, "b"),
@@ -225,7 +225,7 @@ def test_case_6_two_messages_and_no_reasoning_for_a_provider() -> None:
     ]
 
 
-def test_a_message_recovered_early_is_replaced_by_the_later_one() -> None:  # case 11
+def test_a_message_recovered_early_is_replaced_by_the_later_one() -> None:
     """Its first seq stays, its last seq only grows, and so does what is known of it."""
     first = piece("text", 1, "One.", last_seq=3)
     seen = [
@@ -262,7 +262,7 @@ def test_to_message_is_for_a_single_message() -> None:
         two.messages("xml")  # type: ignore[arg-type]
 
 
-def test_what_said_nothing_gives_no_message() -> None:  # case 15
+def test_what_said_nothing_gives_no_message() -> None:
     nothing = reply(status="errored", error=wire.ReplyError("boom"))
     beside = reply(piece("custom", 1, name="k", result=b"\xc0"), piece("gap", 2, verdict="torn"))
     for got in (nothing, beside):
@@ -272,7 +272,7 @@ def test_what_said_nothing_gives_no_message() -> None:  # case 15
         assert got.to_dict()["messages"] == []
 
 
-def test_reasoning_only_is_a_plain_message_and_none_for_a_provider() -> None:  # case 9
+def test_reasoning_only_is_a_plain_message_and_none_for_a_provider() -> None:
     got = reply(piece("reasoning", 1, "hm"), open_call(2))
     message = got.to_message()
     assert message is not None

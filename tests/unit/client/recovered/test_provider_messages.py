@@ -9,7 +9,7 @@ import pytest
 from partial_reply import call, open_call, piece, reply
 
 
-def test_case_16_no_orphan_goes_to_a_provider() -> None:
+def test_no_orphan_goes_to_a_provider() -> None:
     got = reply(
         piece("text", 1, "a"),
         open_call(2),

@@ -34,7 +34,7 @@ def log() -> Log:
     return log
 
 
-def test_case_22_only_the_path_with_its_labels_and_nothing_twice(log: Log) -> None:
+def test_only_the_path_with_its_labels_and_nothing_twice(log: Log) -> None:
     source = copy.deepcopy(log.events)
     copies = forked(log.events)
     assert log.events == source

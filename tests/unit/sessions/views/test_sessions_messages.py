@@ -23,7 +23,7 @@ def seen(log: Log, **more: Any) -> list[Any] | None:
     return contents(messages(log.events, **more))
 
 
-def test_case_20_undo_and_never_written() -> None:
+def test_undo_and_never_written() -> None:
     log = four()
     log.add("undo", {"n": 3})
     assert seen(log) == ["a"]
@@ -150,7 +150,7 @@ def test_an_edit_on_one_branch_is_none_on_another() -> None:
     assert seen(log, branch="e4") == ["a", "b", "c", "d"]
 
 
-def test_case_21_the_later_compaction_on_the_path_counts() -> None:
+def test_the_later_compaction_on_the_path_counts() -> None:
     log = four()
     log.add("compaction", {"summary": "one", "first_kept": "e3"})
     assert seen(log) == ["one", "c", "d"]
@@ -236,7 +236,7 @@ def reply(log: Log, content: str, seq: int = 1, stream: str = "s") -> str:
     return log.say("assistant", content, _wal_stream=stream, _wal_seq=seq)
 
 
-def test_case_8_a_reply_said_anew_stands_where_it_stood() -> None:
+def test_a_reply_said_anew_stands_where_it_stood() -> None:
     """An equal prompt and answer of an earlier turn are untouched."""
     log = Log()
     for turn, stream in (("t1", "s1"), ("t2", "s2")):

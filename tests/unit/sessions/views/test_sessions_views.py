@@ -126,7 +126,7 @@ def test_a_list_that_does_not_say_which_messages_it_has_leaves_none_out(is_compa
     assert [one["taken_back"] for one in audit(log.events)["turns"]] == [True, True]
 
 
-def test_case_18_the_facts_of_an_audit(log: Log) -> None:
+def test_the_facts_of_an_audit(log: Log) -> None:
     log.add("turn_completed", {}, turn="t1")
     log.add("artifact", {"sha256": "a" * 64, "size": 3, "media_type": "a/b"})
     log.add("artifact", {"sha256": "a" * 64, "size": 3, "media_type": "a/b"})
