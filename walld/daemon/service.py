@@ -441,7 +441,7 @@ def _first(error: BaseException) -> BaseException:
 def _serve(settings: Settings, users: str | None, notifier: Notifier, signals: StopSignals) -> int:
     if settings.backend == "trio":
         # Its import looks for libraries with a child process: not once the data directory is open,
-        # for a fork on a hung mount hangs (never a fork).
+        # for a fork on a hung mount hangs.
         importlib.import_module("trio")
     if settings.expect_data:
         check_data(settings.data)

@@ -2,7 +2,7 @@
 
 Owns: carrying out syncs, one after the other, and telling whom each concerns. Refuses: when one is
 due (`engine/flush_schedule.py`), where batches stand, and what follows when a sync fails
-(`writer.py`).
+(`writer.py`, which has W2 and W4).
 
 A sync has a thread to itself: while fdatasync(2) hangs, writes go on, and `syncing_since` says for
 how long. What it makes durable is what was written when it began; of batches that moved to another
