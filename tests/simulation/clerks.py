@@ -62,8 +62,8 @@ class Clerk(Agent):
         self._books = world.books
         self._path = world.socket_path
         self._connection: socket.socket | None = None
-        self._receipts = SyncTokens()
-        self._conversation = Conversation(self._receipts)
+        self._sync_tokens = SyncTokens()
+        self._conversation = Conversation(self._sync_tokens)
         self._posts = _Posts()
         self._made = 0
 
@@ -332,7 +332,7 @@ class Clerk(Agent):
         try:
             with self.entered():
                 self.kernel.bound(peer)
-                self._conversation = Conversation(self._receipts)
+                self._conversation = Conversation(self._sync_tokens)
                 hello = self._conversation.hello()
                 assert process.producer()
             peer.connect(self._path)

@@ -23,7 +23,7 @@ import { within } from "./link/timers.ts";
 import { DisabledQuery, isEnabled } from "./query/disabled.ts";
 import * as offline from "./query/offline.ts";
 import { Absent, Query, knock, type Asks } from "./query/query.ts";
-import { Receipts } from "./query/receipts.ts";
+import { SyncTokens } from "./query/syncTokens.ts";
 import { repliesOf, type PartialReply } from "./recovered/partialReply.ts";
 import type { ReplyOptions } from "./reply/options.ts";
 import { Reply } from "./reply/reply.ts";
@@ -110,8 +110,8 @@ export class Client {
     this.locate = () => findSocket(socket);
     if (isEnabled()) {
       this.link = links.join(socket, bytesMax);
-      const receipts = new Receipts(() => this.link.ackHandler.log);
-      this.query = new Query(this.locate, options.timeoutMs ?? TIMEOUT_MS, receipts);
+      const syncTokens = new SyncTokens(() => this.link.ackHandler.log);
+      this.query = new Query(this.locate, options.timeoutMs ?? TIMEOUT_MS, syncTokens);
       this.link.dial(); // now: it takes a turn of the event loop, and a reply wants it there
     } else {
       this.link = new Link(null, bytesMax);

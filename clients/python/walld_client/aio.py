@@ -244,7 +244,7 @@ class Client(ClientBase):
         with loading():
             from walld_client.query.aio_query import AsyncQuery
 
-        return AsyncQuery(self._locate, self._timeout, self._receipts)
+        return AsyncQuery(self._locate, self._timeout, self._sync_tokens)
 
     async def _replies(
         self, which: str, session_id: str | None, stream_id: str | None

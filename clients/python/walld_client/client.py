@@ -108,7 +108,7 @@ class ClientBase:
         return AppendQueue(self._locate, self._timeout, self._link.released)
 
     @first_use
-    def _receipts(self) -> SyncTokens:
+    def _sync_tokens(self) -> SyncTokens:
         from walld_client.query.sync_tokens import SyncTokens
 
         return SyncTokens(lambda: self._link.acks.log)
@@ -481,7 +481,7 @@ class Client(ClientBase):
         with loading():
             from walld_client.query.query import Query
 
-        return Query(self._locate, self._timeout, self._receipts)
+        return Query(self._locate, self._timeout, self._sync_tokens)
 
     def _replies(
         self, which: str, session_id: str | None, stream_id: str | None

@@ -1,5 +1,7 @@
 """Sync tokens: clients show a restarted daemon what they were told is synced.
 
+A sync token is what the wire calls a receipt (PROTOCOL.md, "Receipts").
+
 Owns: what a receipt says, and whether the session has that. Refuses: the session
 (`open_sessions.py`), where an entry of it goes (`engine/session_log.py`), deletes
 (`ledger/deleted.py`).

@@ -21,7 +21,7 @@ import { after } from "../link/timers.ts";
 import { Unreadable, decodeBody, type Fields } from "../wire/codec.ts";
 import { PROTOCOL_VERSION, Splitter, encodeFrame } from "../wire/framing.ts";
 import { TAGGED, type MessageName, type ToQuery, type WireAnswer, type WireError } from "../wire/messages.ts";
-import { Receipts } from "./receipts.ts";
+import { SyncTokens } from "./syncTokens.ts";
 
 const TO_QUERY = ["Welcome", "Answer", "Error"] as const;
 const HELLO = {
@@ -72,7 +72,7 @@ class Late extends Unavailable {}
 export class Query implements Asks {
   private readonly locate: () => string;
   private readonly timeoutMs: number;
-  private readonly receipts: Receipts;
+  private readonly syncTokens: SyncTokens;
   private current: Conversation | undefined;
   private opening: Promise<Conversation> | undefined;
   /** The latest limit of those who wait for `opening`. */
@@ -80,8 +80,8 @@ export class Query implements Asks {
   private path = "";
   private wasThere = false;
 
-  constructor(locate: () => string, timeoutMs: number = TIMEOUT_MS, receipts = new Receipts()) {
-    this.receipts = receipts;
+  constructor(locate: () => string, timeoutMs: number = TIMEOUT_MS, syncTokens = new SyncTokens()) {
+    this.syncTokens = syncTokens;
     this.locate = locate;
     this.timeoutMs = timeoutMs;
   }
@@ -149,7 +149,7 @@ export class Query implements Asks {
     for (;;) {
       try {
         this.path = this.locate();
-        this.current = await Conversation.begin(this.path, () => this.openUntil, this.receipts);
+        this.current = await Conversation.begin(this.path, () => this.openUntil, this.syncTokens);
         this.wasThere = true;
         return this.current;
       } catch (error) {
@@ -195,8 +195,8 @@ class Conversation {
   private readonly socket: Socket;
   private readonly splitter = new Splitter();
   private readonly asked = new Map<number, Asked>();
-  private readonly receipts: Receipts;
-  /** Of whose receipts this daemon has not seen that which there was before. */
+  private readonly syncTokens: SyncTokens;
+  /** Whose sync token of before this daemon has not seen. */
   private readonly unshown: Set<string>;
   /** By its id, whose receipt was shown. */
   private readonly shown = new Map<number, string>();
@@ -204,9 +204,9 @@ class Conversation {
   /** The version of the daemon. */
   private version = "";
 
-  private constructor(path: string, receipts: Receipts) {
-    this.receipts = receipts;
-    this.unshown = receipts.sessions();
+  private constructor(path: string, syncTokens: SyncTokens) {
+    this.syncTokens = syncTokens;
+    this.unshown = syncTokens.sessions();
     this.socket = connect({ path });
     this.socket.unref();
   }
@@ -215,7 +215,7 @@ class Conversation {
    * Connect and wait for Welcome, until a time that may move while it is waited for. It is asked for once the
    * Hello is sent: the kernel connects at once or not at all, however late a busy program hears of it.
    */
-  static begin(path: string, until: () => number, receipts = new Receipts()): Promise<Conversation> {
+  static begin(path: string, until: () => number, syncTokens = new SyncTokens()): Promise<Conversation> {
     return new Promise((resolve, reject) => {
       try {
         checkWay(path);
@@ -223,7 +223,7 @@ class Conversation {
         reject(unreachable(path, error as NodeJS.ErrnoException));
         return;
       }
-      const made = new Conversation(path, receipts);
+      const made = new Conversation(path, syncTokens);
       let timer: NodeJS.Timeout | undefined;
       const end = (error: Error): void => {
         clearTimeout(timer);
@@ -249,7 +249,7 @@ class Conversation {
       made.socket.on("end", () => made.socket.destroy());
       made.socket.on("data", (received: Buffer) => made.feed(received, welcomed, end));
       made.socket.on("connect", () => {
-        const hello = encodeFrame("Hello", { ...HELLO, log: receipts.log() });
+        const hello = encodeFrame("Hello", { ...HELLO, log: syncTokens.log() });
         const taken = writeFirst(made.socket, hello);
         if (!(taken < 0) && taken !== hello.length) made.socket.write(hello.subarray(taken));
         timer = after(until() - performance.now(), late);
@@ -288,7 +288,7 @@ class Conversation {
 
   private show(sessionId: unknown): void {
     if (typeof sessionId !== "string" || !this.unshown.delete(sessionId)) return;
-    const receipt = this.receipts.of(sessionId);
+    const receipt = this.syncTokens.of(sessionId);
     if (receipt === undefined) return;
     this.shown.set(this.nextId, sessionId);
     this.socket.write(encodeFrame("Attest", { id: this.nextId, session_id: sessionId, receipt }));
@@ -334,7 +334,7 @@ class Conversation {
     const one = this.take(id);
     const sessionId = one?.sessionId;
     if (receipt.length > 0 && typeof sessionId === "string" && !this.unshown.has(sessionId)) {
-      this.receipts.keep(sessionId, receipt); // one that was not looked at is not lost for it
+      this.syncTokens.keep(sessionId, receipt); // one that was not looked at is not lost for it
     }
     one?.resolve(one.chunks.length === 1 ? chunk : Buffer.concat(one.chunks));
   }

@@ -32,14 +32,14 @@ class AsyncQuery:
     """The query connection of an asyncio client, made when it is first needed and kept."""
 
     def __init__(
-        self, locate: Callable[[], str], timeout: float, receipts: SyncTokens | None = None
+        self, locate: Callable[[], str], timeout: float, sync_tokens: SyncTokens | None = None
     ) -> None:
         self._locate = locate
         self._timeout = timeout
         self._loop: asyncio.AbstractEventLoop | None = None
         self._socket: socket.socket | None = None
-        self._receipts = receipts or SyncTokens()
-        self._conversation = Conversation(self._receipts)
+        self._sync_tokens = sync_tokens or SyncTokens()
+        self._conversation = Conversation(self._sync_tokens)
         self._was_there = False
         self._deadline = 0.0
         """Of the request at hand, by its loop's clock."""
@@ -138,7 +138,7 @@ class AsyncQuery:
 
     async def _greet(self, loop: asyncio.AbstractEventLoop) -> None:
         self._socket = await self._connected(loop)
-        self._conversation = Conversation(self._receipts)
+        self._conversation = Conversation(self._sync_tokens)
         with suppress(Stale):  # who is not let in is told why before: that is read next
             await self._send(loop, self._conversation.hello())
         while self._conversation.welcome is None:

@@ -43,23 +43,23 @@ class Query:
         "_conversation",
         "_lock",
         "_patience",
-        "_receipts",
         "_seconds",
         "_socket",
+        "_sync_tokens",
         "_timeout",
         "_was_there",
         "locate",
     )
 
     def __init__(
-        self, locate: Callable[[], str], timeout: float, receipts: SyncTokens | None = None
+        self, locate: Callable[[], str], timeout: float, sync_tokens: SyncTokens | None = None
     ) -> None:
         self.locate = locate
         self._timeout = timeout
         self._lock = threading.Lock()
         self._socket: socket.socket | None = None
-        self._receipts = receipts or SyncTokens()
-        self._conversation = Conversation(self._receipts)
+        self._sync_tokens = sync_tokens or SyncTokens()
+        self._conversation = Conversation(self._sync_tokens)
         self._patience = timeout
         """Of the kernel, for one call on the socket."""
         self._seconds = timeout
@@ -173,7 +173,7 @@ class Query:
         connection = self._connected(deadline)
         self._socket = connection
         self._wait_at_most(_left(deadline))
-        self._conversation = Conversation(self._receipts)
+        self._conversation = Conversation(self._sync_tokens)
         with suppress(Stale):  # who is not let in is told why before: that is read next
             self._send(self._conversation.hello())
         while self._conversation.welcome is None:

@@ -91,10 +91,10 @@ class Conversation:
     __slots__ = (
         "_chunks",
         "_id",
-        "_receipts",
         "_rest",
         "_session_id",
         "_shown_id",
+        "_sync_tokens",
         "_tag",
         "_unshown",
         "_verb",
@@ -103,17 +103,17 @@ class Conversation:
         "welcome",
     )
 
-    def __init__(self, receipts: SyncTokens | None = None) -> None:
+    def __init__(self, sync_tokens: SyncTokens | None = None) -> None:
         self._rest = b""
         self._id = 0
         self._chunks: list[bytes] = []
-        self._receipts = receipts or SyncTokens()
-        self._unshown = self._receipts.sessions()
-        """Of whose receipts this daemon has not seen that which there was before."""
+        self._sync_tokens = sync_tokens or SyncTokens()
+        self._unshown = self._sync_tokens.sessions()
+        """Whose sync token of before this daemon has not seen."""
         self._session_id: str | None = None
         """Of the request at hand."""
         self._shown_id = 0
-        """Of the last receipt that went with a request."""
+        """Of the last sync token that went with a request."""
         self._tag, self._verb = 0, ""
         """Of the request at hand."""
         self.is_over = False
@@ -129,7 +129,7 @@ class Conversation:
                 framing.PROTOCOL_VERSION,
                 "query",
                 process.producer(),
-                self._receipts.log(),
+                self._sync_tokens.log(),
                 client=CLIENT_NAME,
             )
         )
@@ -154,7 +154,7 @@ class Conversation:
         if session_id not in self._unshown:
             return frame
         self._unshown.remove(session_id)
-        receipt = self._receipts.of(session_id)
+        receipt = self._sync_tokens.of(session_id)
         if receipt is None:
             return frame
         self._shown_id = self._id + 1
@@ -164,7 +164,7 @@ class Conversation:
         """Of the request that is answered. One that was not looked at is not lost for it."""
         session_id = self._session_id
         if receipt and session_id is not None and session_id not in self._unshown:
-            self._receipts.keep(session_id, receipt)
+            self._sync_tokens.keep(session_id, receipt)
 
     def late(self, seconds: float) -> Unavailable:
         """What to raise where no answer came in time."""

@@ -1,7 +1,9 @@
 """Sync tokens of a client: what it was told of its sessions, shown to the next daemon.
 
-Owns: the last receipt of each session, and which log the agent's connection was told of. Refuses:
-what a receipt says, which the daemon alone knows; when it is shown (`requests.py`).
+A sync token is what the wire calls a receipt (PROTOCOL.md, "Receipts").
+
+Owns: the last one of each session, and which log the agent's connection was told of. Refuses: what
+it says, which the daemon alone knows; when it is shown (`requests.py`).
 
 The end of a log can go without a trace. Who was told that it is synced lives, and knows.
 """
@@ -18,7 +20,7 @@ __all__ = ["SyncTokens"]
 _SESSIONS_MAX = 4096
 """Of more, those that were appended to longest ago are forgotten."""
 _ONE_DAEMON_BYTES = 8
-"""Receipts that begin alike are of one daemon: the greater is the later."""
+"""Tokens that begin alike are of one daemon: the greater is the later."""
 
 
 class SyncTokens:

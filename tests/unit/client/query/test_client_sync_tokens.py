@@ -1,4 +1,4 @@
-"""Receipts, sans-IO: which is kept, and when one is shown."""
+"""Sync tokens, sans-IO: which is kept, and when one is shown."""
 
 from __future__ import annotations
 
@@ -36,9 +36,9 @@ def hear(conversation: Conversation, *messages: wire.Answer | wire.Error) -> byt
 
 
 def test_it_is_shown_once_on_a_connection_before_the_first_request() -> None:
-    receipts = SyncTokens()
-    receipts.keep("q", OLD)
-    conversation = Conversation(receipts)
+    tokens = SyncTokens()
+    tokens.keep("q", OLD)
+    conversation = Conversation(tokens)
     (other,) = sent(conversation, "other")
     assert isinstance(other, wire.Append)
     hear(conversation, wire.Answer(other.id, b"\x90"))
@@ -54,25 +54,25 @@ def test_it_is_shown_once_on_a_connection_before_the_first_request() -> None:
 
 def test_one_that_was_not_looked_at_is_shown_again_and_not_replaced() -> None:
     """The daemon still read its log; the request behind it was taken, with a receipt of its own."""
-    receipts = SyncTokens()
-    receipts.keep("q", OLD)
-    conversation = Conversation(receipts)
+    tokens = SyncTokens()
+    tokens.keep("q", OLD)
+    conversation = Conversation(tokens)
     shown, append = sent(conversation)
     later = wire.Error("recovering", "ask again", id=shown.id)
     hear(conversation, later, wire.Answer(append.id, b"\x90", receipt=NEW))
-    assert receipts.of("q") == OLD
+    assert tokens.of("q") == OLD
     shown, append = sent(conversation)
     assert isinstance(shown, wire.Attest)
     assert shown.receipt == OLD
     hear(conversation, wire.Answer(shown.id, b"\xc3"), wire.Answer(append.id, b"\x90", receipt=NEW))
-    assert receipts.of("q") == NEW
+    assert tokens.of("q") == NEW
     assert len(sent(conversation)) == 1
 
 
 def test_a_daemon_that_knows_of_none_is_not_asked_again() -> None:
-    receipts = SyncTokens()
-    receipts.keep("q", OLD)
-    conversation = Conversation(receipts)
+    tokens = SyncTokens()
+    tokens.keep("q", OLD)
+    conversation = Conversation(tokens)
     shown, append = sent(conversation)
     hear(
         conversation, wire.Error("bad_request", "tag 62", id=shown.id), wire.Answer(append.id, b"")
@@ -81,14 +81,14 @@ def test_a_daemon_that_knows_of_none_is_not_asked_again() -> None:
 
 
 def test_the_later_of_one_daemon_is_kept_whichever_comes_first() -> None:
-    receipts = SyncTokens()
+    tokens = SyncTokens()
     for receipt in (OLD, NEWER, NEW):
-        receipts.keep("q", receipt)
-    assert receipts.of("q") == NEWER
+        tokens.keep("q", receipt)
+    assert tokens.of("q") == NEWER
     for number in range(5000):
-        receipts.keep(f"{number}", NEW)
-    assert len(receipts.sessions()) == 4096
-    assert receipts.of("q") is None
+        tokens.keep(f"{number}", NEW)
+    assert len(tokens.sessions()) == 4096
+    assert tokens.of("q") is None
 
 
 @pytest.mark.parametrize("connect", [walld_client.connect, walld_client.aio.connect])
@@ -98,5 +98,5 @@ def test_all_connections_of_a_client_show_and_keep_the_same(
     """It has as many as it asks at a time, and whichever is free asks next."""
     client = connect(str(tmp_path / "nobody"))
     one, other = client._query, client._new_query()
-    one._receipts.keep("q", NEW)
-    assert other._receipts.of("q") == NEW
+    one._sync_tokens.keep("q", NEW)
+    assert other._sync_tokens.of("q") == NEW

@@ -1,19 +1,20 @@
 /**
- * Keeps the last receipt of each session, which a client shows to the next daemon.
+ * Keeps the last sync token of each session, which a client shows to the next daemon. The wire calls it a
+ * receipt (PROTOCOL.md, "Receipts").
  *
- * Owns: the last receipt of each session, and which log the agent's connection was told of. Refuses: the
- * content of a receipt, which the daemon alone knows; when it is shown (`query.ts`).
+ * Owns: the last one of each session, and which log the agent's connection was told of. Refuses: the
+ * content of one, which the daemon alone knows; when it is shown (`query.ts`).
  *
  * The end of a log can be lost without a trace. A client that was told it is synced can still prove it.
  */
 
 /** Of more, those that were appended to longest ago are forgotten. */
 const SESSIONS_MAX = 4096;
-/** Receipts that begin alike are of one daemon: the greater is the later. */
+/** Tokens that begin alike are of one daemon: the greater is the later. */
 const ONE_DAEMON_BYTES = 8;
 
 /** Of one client, over all its connections. */
-export class Receipts {
+export class SyncTokens {
   /** The log that the last Ack named to the agent's connection; empty before one came. */
   readonly log: () => Uint8Array;
   private readonly bySession = new Map<string, Buffer>();
