@@ -94,7 +94,7 @@ OF_A_TURN: list[tuple[str, dict[str, Any], dict[str, str]]] = [
         {"call_id": "c", "state": "granted"},
         {"by": "text", "scope": "dict", "expires_at": "time"},
     ),
-    ("tool_started", {"call_id": "c"}, {"call_id": "id"}),
+    ("tool_started", {"call_id": "c"}, {"call_id": "id", "pid": "count"}),
     (
         "tool_finished",
         {"call_id": "c"},

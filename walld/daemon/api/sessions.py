@@ -33,8 +33,10 @@ from walld.daemon.session_store.reply_messages import (
     messages_of,
     unreleased,
 )
+from walld.daemon.transport import credentials
 from walld.errors import FormatError, Misplaced, ProtocolError, Refusal
 from walld.ledger.line import line_seq
+from walld.sessions.gate.processes import NamedProcess, processes_of
 from walld.sessions.gate.unreleased import UnreleasedReply
 from walld.sessions.gate.workers import Worker
 from walld.sessions.state.entries import check_id, events_of, line_event
@@ -43,7 +45,7 @@ from walld.sessions.views.projections import PROJECTIONS, check, project
 from walld.sessions.views.turn_view import turn_in
 
 if TYPE_CHECKING:
-    from collections.abc import Awaitable, Callable
+    from collections.abc import Awaitable, Callable, Sequence
 
     from walld.daemon.api.replies import ReplyRequests
     from walld.daemon.session_store.files import Lines
@@ -55,6 +57,7 @@ if TYPE_CHECKING:
     from walld.engine.producer import Connection, Process
     from walld.engine.session_log import SessionLog
     from walld.ledger.runs import Run
+    from walld.sessions.state.events import Event
 
 __all__ = ["SessionRequests", "Taken"]
 
@@ -414,6 +417,7 @@ class SessionRequests:
         until = 0 if found is None else found.until
         if request.name == "resume":
             arguments |= {"breaks": breaks, "last_seq": until}
+            arguments["processes"] = await files.views.run(partial(_seen_now, events))
         elif request.name == "pending":
             arguments["last_seq"] = until
 
@@ -470,3 +474,13 @@ def _judged_replies(found: list[tuple[wire.Recovered, set[int]]]) -> list[Unrele
 
 def _dumps(value: object) -> bytes:
     return json.dumps(value, ensure_ascii=True, separators=(",", ":")).encode("ascii")
+
+
+def _seen_now(events: Sequence[Event]) -> dict[NamedProcess, str]:
+    """Of processes that starts of calls name, those that are of this boot and namespace."""
+    here = credentials.boot_id(), credentials.pid_namespace()
+    return {
+        one: credentials.process_state(one.pid, one.start)
+        for one in processes_of(events)
+        if all(here) and one.pid and (one.boot, one.namespace) == here
+    }

@@ -25,6 +25,8 @@ __all__ = [
     "find_process",
     "is_gone",
     "open_pidfd",
+    "pid_namespace",
+    "process_state",
 ]
 
 _SO_PEERPIDFD = 77
@@ -99,6 +101,36 @@ def find_process(owner: Owner) -> int | None:
         return pidfd
     os.close(pidfd)
     return None
+
+
+def pid_namespace() -> int:
+    """The inode of the one that pids are of here; 0 where the kernel does not say."""
+    try:
+        return os.stat("/proc/self/ns/pid").st_ino
+    except OSError:
+        return 0
+
+
+def process_state(pid: int, start_ticks: int) -> str:
+    """Whether it is there: running, gone or unseen (something has that pid, and what is not known).
+
+    One that has exited is gone, also where nobody has waited for it.
+    """
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            fields = file.read().rpartition(b")")[2].split()
+        state, ticks = fields[0], int(fields[19])
+    except (OSError, ValueError, IndexError):
+        try:  # it may be hidden (hidepid)
+            os.kill(pid, 0)
+        except ProcessLookupError:
+            return "gone"
+        except (OSError, OverflowError):
+            pass
+        return "unseen"
+    if state in (b"Z", b"X") or (start_ticks and ticks != start_ticks):
+        return "gone"
+    return "running" if start_ticks else "unseen"
 
 
 def is_gone(pidfd: int) -> bool:

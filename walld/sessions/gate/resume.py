@@ -36,6 +36,7 @@ from walld.sessions.gate.call_rules import CallFacts, rule_of
 from walld.sessions.gate.pending import is_answered, open_tools
 from walld.sessions.gate.policy_now import words_of
 from walld.sessions.gate.possibly_run import calls_elsewhere, may_have_started, unfinished_imports
+from walld.sessions.gate.processes import NamedProcess, process_of
 from walld.sessions.gate.turn_history import History, history_of
 from walld.sessions.gate.unreleased import UnreleasedReply, said_before, said_in
 from walld.sessions.gate.workers import Worker, work_reasons
@@ -81,6 +82,11 @@ _ASKS: Final = {
 _BECAUSE: Final = {
     "policy_denies": "the policy that was given denies it",
     "approval_stale": "what allowed it has expired, or was for something else: ask the user anew",
+    "still_runs": "the process that it started still runs: wait for its end, or end it",
+    "cannot_see": (
+        "it may have run, and its process cannot be seen from here: the user must say whether it"
+        " may run"
+    ),
 }
 _COMPARE: Final = (
     "walld resume-check --workspace DIR, or resume_check(workspace=DIR), compares them"
@@ -133,6 +139,7 @@ def resume(
     workers: Sequence[Worker] = (),
     now_ms: int | None = None,
     policy: Mapping[str, Any] | None = None,
+    processes: Mapping[NamedProcess, str] | None = None,
 ) -> dict[str, Any]:
     """The gate. status: blocked where a reason's `verdict` is that, else check where there is a
     reason, else ok.
@@ -155,7 +162,8 @@ def resume(
     not released; their calls are judged like any other. Of an id that has nothing else there is
     no turn, and the boundary is before_intent. workers: who lives and works on it, and who asks.
     owner: the first of those who does not ask; own_turns: of who asks. now_ms: since 1970; without
-    it no grant is too old. policy: of who asks (`policy_now.py`). Raises BadArgument.
+    it no grant is too old. policy: of who asks (`policy_now.py`). processes: of those that starts
+    name, running or gone; any other is unseen. Raises BadArgument.
     """
     said = said_in(replies, events)
     account = history_of(events, [*said, *said_before(replies, events)])
@@ -168,7 +176,7 @@ def resume(
     is_worked_on, word_of = _worked_on(workers, said), words_of(policy)
     facts = [
         _facts_of(call, compared, call.begun.id in doubtful, is_worked_on(call), now_ms)._replace(
-            policy_now=word_of(call)
+            policy_now=word_of(call), process=_process_of(call, processes or {})
         )
         for call in open_calls
     ]
@@ -366,6 +374,13 @@ def _facts_of(
         workspace=_WORKSPACES.get(compared.verdict, "unseen"),
         worker="other" if is_worked_on else "nobody",
     )
+
+
+def _process_of(call: CallAccount, processes: Mapping[NamedProcess, str]) -> str:
+    """Of its newest start: gone where that named none."""
+    starts = [one for one in call.words if one.type == "tool_started"]
+    named = process_of(starts[-1].payload) if starts else None
+    return "gone" if named is None else processes.get(named, "unseen")
 
 
 def _stage_of(call: CallAccount, may_have_started: bool, now_ms: int | None) -> str:

@@ -65,6 +65,7 @@ PROJECTIONS: Final[dict[str, _Projection]] = {
             "workers": (list,),
             "now_ms": (int,),
             "policy": _TABLE,
+            "processes": (dict,),
         },
     ),
     "edit_target": _Projection(edit_target, {"of": (str,)}),

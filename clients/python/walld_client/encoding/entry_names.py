@@ -81,7 +81,7 @@ NAMES: Final[dict[str, tuple[str, ...]]] = {
     "tool_decision": ("call_id", "verdict"),
     "tool_approval": ("call_id", "state"),
     "tool_settled": ("of.turn", "of.stream", "of.call_id", "word"),
-    "tool_started": ("call_id",),
+    "tool_started": ("call_id", "boot"),
     "tool_finished": ("call_id", "outcome", "files.*"),
     "observation": ("call_id", "of_turn", "of_call"),
     "artifact": ("sha256", "media_type"),

@@ -11,11 +11,21 @@ it), sockets.
 from __future__ import annotations
 
 import logging
+import os
 from collections import deque
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
-from walld_client.argument_checks import Dict, ExitCode, FileHashes, Ident, Time, as_declared
+from walld_client.argument_checks import (
+    Count,
+    Dict,
+    ExitCode,
+    FileHashes,
+    Ident,
+    Time,
+    as_declared,
+)
 from walld_client.errors import Refused, Unavailable
 from walld_client.ids import new_entry_id, new_stream_id
 from walld_client.query.requests import is_passing
@@ -207,15 +217,20 @@ class TurnSteps:
         given = {name: value for name, value in told.items() if value is not None}
         return (yield from self._of_tool("tool_approval", call_id, given, fields))
 
-    def tool_started(self, /, call_id: Ident, **fields: Any) -> Steps[Entry]:
+    def tool_started(
+        self, /, call_id: Ident, pid: Count | None = None, **fields: Any
+    ) -> Steps[Entry]:
         """The effect may happen from here on.
 
         For what may be an external write this waits until it is synced: a host that lost its power
         must not believe that nothing was done. A call whose intent this object did not see (the
         turn was found again, or submitted again) may be one.
+        pid: of the process that it runs in, where that may outlive this one: while it is there the
+        gate does not let the call run again.
         """
+        named = {} if pid is None else (yield Done(lambda: _named_process(pid)))
         synced = call_id not in self._within
-        entry = yield from self._of_tool("tool_started", call_id, {}, fields, synced=synced)
+        entry = yield from self._of_tool("tool_started", call_id, named, fields, synced=synced)
         self._within.discard(call_id)  # the next one of that id is another call
         return entry
 
@@ -298,7 +313,7 @@ class TurnSteps:
 
         fields: the application's own, beside what the event says.
         """
-        if taken := sorted(_RESERVED & fields.keys()):
+        if taken := sorted((_RESERVED | told.keys()) & fields.keys()):
             raise TypeError(f"{', '.join(taken)} of {type} is not the application's to give")
         payload = {"call_id": call_id, **told, **fields}
         cause = told.get("said") or self._latest.get(call_id)
@@ -324,6 +339,19 @@ def find_turn(
         turn_id if turn_id is not None else f"stream {stream_id}",
         f"a turn of session {session.session_id}",
     )
+
+
+def _named_process(pid: int) -> dict[str, Any]:
+    """What tells it from another that has its pid later or elsewhere, as far as the kernel says."""
+    named: dict[str, Any] = {"pid": pid}
+    with suppress(OSError, ValueError, IndexError):
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            # The command's name is in parentheses and may hold anything.
+            named["start"] = int(file.read().rpartition(b")")[2].split()[19])
+        with open("/proc/sys/kernel/random/boot_id", encoding="ascii") as file:
+            named["boot"] = file.read().strip()
+        named["namespace"] = os.stat("/proc/self/ns/pid").st_ino
+    return named
 
 
 def _check(name: str, given: str, allowed: tuple[str, ...]) -> None:
