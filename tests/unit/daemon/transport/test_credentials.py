@@ -117,3 +117,18 @@ def test_a_living_process_is_not_the_one_of_another_boot_with_its_numbers() -> N
         assert liveness.of_owner(os.getuid(), before, 0.0) is None
     finally:
         liveness.close()
+
+
+def test_whether_a_named_process_is_there(child: subprocess.Popen[bytes]) -> None:
+    """By its start, too; one that nobody has waited for is gone."""
+    start = credentials.describe(child.pid, None, "boot").start_ticks
+    assert credentials.process_state(child.pid, start) == "running"
+    assert credentials.process_state(child.pid, start + 1) == "gone"
+    assert credentials.process_state(child.pid, 0) == "unseen"
+    child.kill()
+    os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
+    assert credentials.process_state(child.pid, start) == "gone"
+    child.wait()
+    assert credentials.process_state(child.pid, start) == "gone"
+    assert credentials.process_state(2**40, start) == "unseen"
+    assert credentials.pid_namespace() == os.stat("/proc/self/ns/pid").st_ino
