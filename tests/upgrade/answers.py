@@ -24,11 +24,12 @@ def collect(client: Any) -> dict[str, Any]:
     """Every public question about replies and sessions; a refusal is an answer, too."""
     replies = _asked(client.recover_all)
     names = _asked(lambda: sorted(one.session_id for one in client.sessions()))
+    alive = _open_turns(client, names) if isinstance(names, list) else set()
     told: dict[str, Any] = {
         "replies": [_reply(one) for one in replies] if isinstance(replies, list) else replies,
         "orphans": _asked(lambda: sorted(one.stream_id for one in client.orphans())),
         "sessions": _asked(lambda: [_info(one) for one in client.sessions()]),
-        "audit": _asked(lambda: _report(client.audit(present=[]))),
+        "audit": _asked(lambda: _report(client.audit(present=[]), alive)),
     }
     if isinstance(replies, list):
         for session_id in sorted({one.session_id for one in replies}):
@@ -37,7 +38,7 @@ def collect(client: Any) -> dict[str, Any]:
                 "has_partial": _asked(lambda: client.has_partial(session_id)),  # noqa: B023
             }
     if isinstance(names, list):
-        told |= {f"session {name}": _session(client, name) for name in names}
+        told |= {f"session {name}": _session(client, name, alive) for name in names}
     return told
 
 
@@ -54,7 +55,7 @@ def differences(one: Any, other: Any, at: str = "") -> Iterator[str]:
         yield f"{at}: {one!r:.300} and {other!r:.300}"
 
 
-def _session(client: Any, session_id: str) -> dict[str, Any]:
+def _session(client: Any, session_id: str, alive: set[str]) -> dict[str, Any]:
     session = client.session(session_id)
     replies = _asked(lambda: client.recover_all(session_id))
     left = [] if isinstance(replies, str) else replies
@@ -63,7 +64,7 @@ def _session(client: Any, session_id: str) -> dict[str, Any]:
         "messages": _asked(lambda: _without(left, _said(session.messages(), plain=True))),
         "openai": _asked(lambda: _without(left, _said(session.messages(format="openai")))),
         "resume_check": _asked(lambda: _gate(session.resume_check())),
-        "repair_plan": _asked(lambda: _steps(client.repair_plan(session_id, present=[]))),
+        "repair_plan": _asked(lambda: _steps(client.repair_plan(session_id, present=[]), alive)),
     }
     told |= {name: _asked(lambda: session.project(name)) for name in _VIEWS}  # noqa: B023
     if isinstance(told["audit"], dict):
@@ -104,15 +105,27 @@ def _without_work(one: dict[str, Any]) -> dict[str, Any]:
     return {name: one[name] for name in one if name not in ("state", "reason", "owner")}
 
 
-def _report(report: Any) -> Any:
+def _open_turns(client: Any, names: list[str]) -> set[str]:
+    states = [_asked(client.session(name).state) for name in names]
+    turns = [turn for state in states if isinstance(state, dict) for turn in state["turns"]]
+    ends = ("completed", "interrupted")
+    return {str(turn["turn_id"]) for turn in turns if turn["state"] not in ends}
+
+
+def _report(report: Any, alive: set[str]) -> Any:
+    """What 0.1.0 tells, too: it has findings of turns that are worked on."""
     told = _shown(report)
-    return told | {"findings": [_without_work(one) for one in told["findings"]]}
+    told["findings"] = [
+        _without_work(one) for one in told["findings"] if one["turn_id"] not in alive
+    ]
+    return told | ({"overall": None} if alive else {})
 
 
-def _steps(steps: Any) -> Any:
-    """What it marks is not compared: it marks what was answered, too."""
+def _steps(steps: Any, alive: set[str]) -> Any:
+    """What it marks is not compared: it marks what was answered, too. Nor turns worked on."""
     told = [_without_work(one) for one in _shown(steps)]
-    return [one for one in told if one["op"] != "mark_interrupted"]
+    left = [one for one in told if one["key"].partition(":")[0] not in alive]
+    return [one for one in left if one["op"] != "mark_interrupted"]
 
 
 def _said(messages: list[dict[str, Any]] | None, *, plain: bool = False) -> Any:
@@ -166,9 +179,10 @@ def _reply(reply: Any) -> Any:
 
 def without_app(told: Any) -> Any:
     """What 0.1.0 tells, too, of plain data and of lines of JSON: whose application a reply is, it
-    does not know.
+    does not know, nor who works on what a finding is about.
     """
     if isinstance(told, dict):
+        told = _without_work(told) if "category" in told else told
         return {name: without_app(one) for name, one in told.items() if name != "app"}
     if isinstance(told, list | tuple):
         return [without_app(one) for one in told]
