@@ -238,7 +238,7 @@ def supersede(calls: Sequence[CallAccount], turns: Mapping[str, str | None]) -> 
     """Open calls that later ones took the place of, in a later turn of the same user message.
 
     By equal tools and arguments, by an equal key, or by name. One that may have run is closed by
-    one that started, the others by an intent; one that was denied closes nothing.
+    one that started, the others by an intent; one that was denied before it could closes nothing.
     """
     first: dict[str, str] = {}
     of_turn: dict[str, list[CallAccount]] = {}
@@ -252,7 +252,7 @@ def supersede(calls: Sequence[CallAccount], turns: Mapping[str, str | None]) -> 
     for turn, chain in first.items():
         listed = of_turn.get(turn, ())
         for later in listed:
-            if later.intent is None or later.is_denied:
+            if later.intent is None or (later.is_denied and not later.is_denied_late):
                 continue
             has_run = "started" in later.seqs or later.has_result
             for name in (*_found_by(later), ("named", later.supersedes)):

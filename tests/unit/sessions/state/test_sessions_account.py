@@ -142,6 +142,17 @@ def test_a_call_that_was_denied_takes_no_place(log: Log, words: tuple[str, ...])
     assert (first.superseded_by is second) is (not words)
 
 
+def test_a_call_that_was_denied_when_it_may_have_run_takes_its_place(log: Log) -> None:
+    """Else the first one, which never started, was to run beside it."""
+    log.tool("t1", "c1", "approval:granted", tool="edit", arguments={"k": 1})
+    turn = retried(log, 1)
+    log.tool(turn, "c1", "started", tool="edit", arguments={"k": 1})
+    for word in ("denied", "ran"):
+        log.add("tool_settled", {"of": {"turn": turn, "call_id": "c1"}, "word": word}, leaf=False)
+        first, second = calls_of_events(log.events).calls
+        assert first.superseded_by is second, word
+
+
 @pytest.mark.parametrize("name", [{"key": "k"}, {"supersedes": "c1"}])
 def test_a_key_or_a_name_takes_the_place(log: Log, name: dict[str, str]) -> None:
     log.tool("t1", "c1", "started", arguments={"a": 1}, key="k")
