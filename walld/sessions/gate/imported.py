@@ -140,7 +140,7 @@ def _open_calls(events: Sequence[Event], last_seq: int = 0) -> list[dict[str, An
 
 
 def _has_written(events: Sequence[Event]) -> bool:
-    return has_written([*history_of(events).tools, *calls_elsewhere(events)], events)
+    return has_written([*history_of(events).calls.calls, *calls_elsewhere(events)], events)
 
 
 def _knows(

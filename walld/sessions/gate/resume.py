@@ -28,6 +28,7 @@ another call of that id). Any of them is settled by an observation that names it
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
@@ -66,6 +67,8 @@ _BOUNDARIES: Final = {
 }
 _OWN_CODES: Final = frozenset(("still_runs", "policy_denies", "approval_stale"))
 """Why a call must not run, for causes that 0.1.0 did not know."""
+_MAY_HAVE_WRITTEN: Final = frozenset(("unknown", "done", "failed", "timeout", "cancelled"))
+"""Outcomes of a call that no journal has."""
 _WORKSPACES: Final = {"same": "same", "changed": "changed"}
 _OLDER_WORDS: Final = {
     "run": "replay",
@@ -168,7 +171,7 @@ def resume(
     said = said_in(replies, events)
     account = history_of(events, [*said, *said_before(replies, events)])
     elsewhere = calls_elsewhere(events)
-    written = has_written([*account.tools, *elsewhere], events)
+    written = has_written([*account.calls.calls, *elsewhere], events, said)
     compared = compare(fingerprint_then(events), seen_now(events, workspace), written)
     doubtful = may_have_started(account, events, last_seq)
     open_calls = [*open_tools(account, doubtful), *elsewhere]
@@ -470,16 +473,31 @@ def _reason(code: str, message: str, verdict: str = "blocked", **more: Any) -> d
     return {"code": code, "message": message, "verdict": verdict, **more}
 
 
-def has_written(tools: Sequence[CallAccount], events: Sequence[Event]) -> bool:
-    """Whether one of the calls may have written to the workspace since the last fingerprint."""
+def has_written(
+    tools: Sequence[CallAccount], events: Sequence[Event], said: Sequence[Event] = ()
+) -> bool:
+    """Whether one of the calls may have written to the workspace since the last fingerprint.
+
+    said: messages of replies that are not released: what they say happened before the end of their
+    turn.
+    """
     since, already = 0, False
+    loose, ends = {id(one) for one in said}, dict[str | None, int]()
     for event in events:
         if (taken := fingerprint_of(event)) is not None:
             since, already = event.seq, taken.get("written") is True
+        elif event.type in ("turn_completed", "turn_interrupted"):
+            ends.setdefault(event.turn, event.seq)
+
+    def written_at(tool: CallAccount) -> float:
+        seqs = [tool.state.seqs.get(name, 0) for name in ("started", "finished", "failed")]
+        if tool.intent is not None or tool.outcome not in _MAY_HAVE_WRITTEN:
+            return max(seqs)
+        is_loose = id(tool.said_in) in loose
+        return ends.get(tool.turn, math.inf) if is_loose else max(*seqs, tool.said_in.seq)
+
     return already or any(
-        tool.risk[0] in ("workspace-write", UNKNOWN)
-        and max(tool.state.seqs.get(name, 0) for name in ("started", "finished", "failed")) > since
-        for tool in tools
+        tool.risk[0] in ("workspace-write", UNKNOWN) and written_at(tool) > since for tool in tools
     )
 
 

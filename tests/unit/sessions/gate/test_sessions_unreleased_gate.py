@@ -126,3 +126,25 @@ def test_a_call_of_an_earlier_attempt_is_another_than_that_of_the_last() -> None
     alone = [reply(None, {"id": "c", "seq": 9, "outcome": "done"}, earlier=[again])]
     gate = resume([], replies=alone)
     assert (gate["status"], len(pending([], replies=alone))) == ("blocked", 1)
+
+
+@pytest.mark.parametrize("outcome", ["done", "unknown"])
+@pytest.mark.parametrize("is_released", [True, False])
+def test_what_a_reply_says_that_it_wrote_is_a_write(is_released: bool, outcome: str) -> None:
+    """Without git nobody lists what it changed: the workspace was `same`, and the gate ok."""
+    log, fingerprint = Log(), {"head": None, "root": None, "dirty": None, "files": {"x": "a" * 64}}
+    looked = {"kind": "workspace_checkpoint", "fingerprint": fingerprint}
+    log.submit("t")
+    log.add("lifecycle", looked)
+    risk = {"side_effect": "workspace-write", "resume_policy": "rerun-after-check"}
+    said = reply("t", {"id": "c", "seq": 2, "outcome": outcome, **risk}, status="complete")
+    if is_released:
+        log.add("message", said.messages[0], turn="t")
+    replies = [] if is_released else [said]
+    log.add("turn_interrupted", {"reason": "agent_lost"}, turn="t")
+    gate = resume(log.events, workspace=fingerprint, replies=replies)
+    assert gate["workspace"]["verdict"] == "unknown"
+    assert gate["status"] == ("check" if outcome == "done" else "blocked")
+    log.add("lifecycle", looked)
+    gate = resume(log.events, workspace=fingerprint, replies=replies)
+    assert gate["workspace"]["verdict"] == "same", "looked at since"
