@@ -5,7 +5,8 @@ itself and the lines (the daemon), artifacts (they are not copied: the same byte
 
 Invariants: the source is not touched. The copies tell the same messages as the path they were
 copied from, could each be appended in their order (but for `check_copy`, and but for copies of all
-there is: those tell what the source tells, damaged or not), and are numbered from 1.
+there is: those tell what the source tells, damaged or not), and are numbered from 1. What is left
+of a reply that went comes along where it hangs on an entry that is copied.
 Nobody owns them: who worked on a turn of the source does not work on its copy. An event of a call
 is copied where it tells of the same call as in the source: a call id may be given again. A call
 that ran, or may have run, behind the entry at which the source was forked is no call that never
@@ -72,11 +73,17 @@ def forked(events: Sequence[Event], at: str | None = None, whole: bool = False) 
         return []
     on_path = [events[place] for place in path(found, at)]
     copies = _Copies(calls_of(events))
+    left = dict[str | None, list[Event]]()
+    for event in events:
+        if event.type == "model_call" and not event.leaf:
+            left.setdefault(event.parent, []).append(event)
     for event in on_path:
         if event.type in _NOT_COPIED:
             copies.leave_out(event)
         else:
             copies.take(event)
+        for beside in left.pop(event.id, ()):
+            copies.take(beside)
     named = labels_of(events)
     last_of = {
         event.payload["target"]: event
@@ -180,7 +187,7 @@ class _Copies:
 
     def take(self, event: Event) -> None:
         """A copy of the next one; one that could not be appended had no effect and stays out."""
-        leads = event.type not in _NOT_COPIED
+        leads = event.type not in _NOT_COPIED and (event.leaf or event.type != "model_call")
         copy = msgspec.structs.replace(
             event,
             seq=self.state.last_seq + 1,

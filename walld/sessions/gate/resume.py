@@ -457,7 +457,7 @@ def _judged(tool: CallAccount, facts: CallFacts) -> dict[str, Any]:
         "resume_policy": tool.risk[1],
         "may": rule.may,
         "why": rule.why,
-        "stream": tool.said_in.payload.get("_wal_stream") if tool.turn is None else None,
+        "stream": tool.stream if tool.turn is None else None,
         "settled": None if tool.settled is None else tool.settled.payload["word"],
     }
 

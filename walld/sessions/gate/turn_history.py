@@ -64,6 +64,11 @@ class History:
         self.state = SessionState()
         self._tools_of: dict[str, list[CallAccount]] = {}
 
+    @property
+    def of_gone_replies(self) -> list[CallAccount]:
+        """Calls that only what is left of their reply tells of."""
+        return [one for one in self.calls.calls if one.is_of_gone_reply]
+
     def take(self, event: Event) -> None:
         """The next event."""
         problem = self.state.check(event)

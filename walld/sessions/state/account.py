@@ -17,6 +17,10 @@ by the first rule that holds:
    is none, to the newest that was said.
 4. A `tool` message or a `tool_result` block goes to the newest call of its id without a result,
    first of the same turn, then of any. To calls of a reply that is not released they go in order.
+5. What is left of a reply that went (`model_call`) says its calls like a message, of their
+   arguments the hash. By the same test they are one with a call that was said in words which name
+   no reply. Of a reply without a turn also in any turn, where the arguments are known and the words
+   are no older than the reply.
 
 Between a reply that is not released and the ledger there is no order: what it says counts as said
 when its turn began, and what it says that a call gave behind all that the journal says.
@@ -128,6 +132,10 @@ class Calls:
         """Call id -> all of any turn; made at the first edit that asks for one."""
         self._exact: dict[tuple[object, ...], CallAccount] = {}
         """By turn, id, and the place in a stream where the model said it."""
+        self._gone: dict[str, list[CallAccount]] = {}
+        """Call id -> those that only what is left of a reply tells of."""
+        self._gone_results: list[tuple[str | None, dict[str, Any]]] = []
+        """What such a reply brought of calls that nobody said yet."""
         self._last_seq = 0
         self._hole = 0
         """Behind the newest place where lines are lost."""
@@ -178,6 +186,8 @@ class Calls:
         """There are no more: which calls later ones of the same message took the place of."""
         for turn, begun, reply in self._said_ahead:
             self._end_ahead(turn, begun, reply)
+        for of_turn, one in self._gone_results:
+            self._bring(of_turn, one)
         unsettled, self._unsettled = self._unsettled, []
         for event in unsettled:
             self._settled(event)
@@ -251,6 +261,118 @@ class Calls:
             if call is not None and not call.has_result and one.get("outcome") in _RESULTS:
                 call.given["said"], call.word = one.get("result"), one["outcome"]
 
+    # --- what is left of a reply that went --------------------------------------------------------
+
+    def _model_called(self, event: Event) -> None:
+        payload, turn = event.payload, event.turn
+        if not isinstance(payload.get("stream"), str):
+            return  # an application's own
+        for one in _dicts(payload.get("calls")):
+            if isinstance(one.get("call_id"), str):
+                self._say_gone(turn, payload, one, event)
+        for one in _dicts(payload.get("results")):
+            if not self._bring(turn, one):
+                self._gone_results.append((turn, one))
+
+    def _bring(self, turn: str | None, one: Mapping[str, Any]) -> bool:
+        """The word of a result whose text went with its reply. False: nobody said that call."""
+        call, outcome = self._answerable_call(turn, str(one.get("call_id"))), one.get("outcome")
+        if call is not None and not call.has_result and str(outcome) in _RESULTS:
+            call.word = str(outcome)
+        return call is not None
+
+    def _say_gone(
+        self, turn: str | None, reply: Mapping[str, Any], one: Mapping[str, Any], event: Event
+    ) -> None:
+        call_id, name, hashed = one["call_id"], one.get("name"), one.get("arguments_hash")
+        hashed = hashed if isinstance(hashed, str) else None
+        seq, outcome = one.get("seq"), str(one.get("outcome"))
+        exact = (turn, call_id, reply["stream"], seq if isinstance(seq, int) else None)
+        known, call = self._known(turn, call_id), self._exact.get(exact)
+        if call is not None and call.model_call is not None:
+            before = call.model_call.payload.get("started_at_ms")
+            call = call if before == reply.get("started_at_ms") else None  # of another of that name
+        if call is None:
+            waiting = (known.journalled or ())[:_COMPARED_MAX]
+            unsaid = (one for one in waiting if one.model_call is None and not one.is_said)
+            call = next((one for one in unsaid if one.fits(name, None, hashed)), None)
+        if call is None:
+            call = self._said_without_reply(turn, call_id, name, hashed, reply.get("started_at_ms"))
+        if call is None:
+            call = self._new(turn, call_id, known, event, _said_state(name, one))
+            known.said = known.said or []
+            known.said.append(call)
+            self._gone.setdefault(call_id, []).append(call)
+            call.is_cut, call.is_served = outcome == "pending", one.get("server") is True
+        call.model_call = event
+        self._exact[exact] = call
+        _know(call, one, name)
+        if call.arguments is None:
+            call.arguments_hash = hashed
+        if call.word is None and outcome in _RESULTS:
+            call.word = outcome
+
+    def _said_without_reply(
+        self, turn: str | None, call_id: str, name: object, hashed: str | None, since_ms: object
+    ) -> CallAccount | None:
+        """The oldest that fits of those whose words name no reply: of that turn; of a reply without
+        one of any, where the words are no older than the reply.
+        """
+        if self._of_id is None:
+            self._of_id = _by_id(self.calls)
+        for call in self._of_id.get(call_id, ())[-_COMPARED_MAX:]:
+            if call.model_call is not None or call.is_streamed or call.is_ahead:
+                continue
+            if turn is None:
+                is_known = hashed is not None and call.hash_of_arguments() is not None
+                if not is_known or not isinstance(since_ms, int) or call.begun.at_ms < since_ms:
+                    continue
+            elif call.turn != turn or not call.is_said:
+                continue
+            if call.fits(name, None, hashed):
+                return call
+        return None
+
+    def _gone_call(
+        self, turn: str | None, call_id: str, name: object, arguments: object
+    ) -> CallAccount | None:
+        """The oldest that fits of those that only what is left of a reply tells of; it is of that
+        turn from now on.
+        """
+        waiting, place = self._gone.get(call_id, []), 0
+        while place < len(waiting) and place < _COMPARED_MAX:
+            call = waiting[place]
+            is_known = call.arguments_hash is not None and arguments is not None
+            if not call.is_of_gone_reply:
+                del waiting[place]  # its words came
+            elif (call.turn == turn or (call.turn is None and is_known)) and call.fits(
+                name, arguments
+            ):
+                del waiting[place]
+                if call.turn != turn:
+                    call.turn = turn
+                    self._known(turn, call_id).newest = call
+                return call
+            else:
+                place += 1
+        return None
+
+    def told_of_gone(self) -> list[tuple[Unreleased, dict[str, Any]]]:
+        """Of turns' replies that went, messages of the calls that nothing else names. Once."""
+        found: dict[str, tuple[Unreleased, dict[str, Any]]] = {}
+        for call in self.calls if self._gone else ():
+            event = call.model_call
+            if event is None or not call.is_of_gone_reply or call.turn not in self.turns:
+                continue
+            if event.id not in found:
+                told = {"role": "assistant", "content": "", "tool_calls": [], "_turn": call.turn}
+                told["_wal_journal"] = event.id
+                found[event.id] = Unreleased(call.stream or "", call.turn, [told], True), told
+            item = {"id": call.call_id, "name": call.name, "arguments": None}
+            self.of_item[id(item)] = call
+            found[event.id][1]["tool_calls"].append(item)
+        return list(found.values())
+
     def _edited(self, event: Event) -> None:
         """An edit says the calls that its new form has; those happened already, where they did."""
         payload = event.payload
@@ -300,6 +422,8 @@ class Calls:
             call = call or self._exact.get(told)
         if call is None and known.journalled:
             call = _take_fitting(known.journalled, name, arguments)
+        if call is None and self._gone and not exact:
+            call = self._gone_call(turn, call_id, name, arguments)
         if call is None and not is_new:
             if self._of_id is None:
                 self._of_id = _by_id(self.calls)
@@ -314,13 +438,10 @@ class Calls:
                 known.said.append(call)
         for told in exact:
             self._exact[told] = call
-        if isinstance(name, str) and name:
-            call.name = call.name or name
+        call.is_streamed |= bool(exact)
         if call.arguments is None:
             call.arguments = arguments
-        call.key = call.key or one.get("key")
-        call.idempotency = call.idempotency or one.get("idempotency")
-        call.effect = call.effect or one.get("side_effect")
+        _know(call, one, name)
         _take_result(call, one)
         return call
 
@@ -404,10 +525,14 @@ class Calls:
         call = None if exact is None else self._exact.get(exact)
         if call is None or call.intent is not None:
             call = _take_fitting(known.said, name, arguments) if known.said else None
+        if call is None and self._gone:
+            call = self._gone_call(turn, call_id, name, arguments)
         names = (name, payload["side_effect"], payload["resume_policy"])
         state = ToolState("intended", *names, {"intended": event.seq})
+        is_new = call is None
         if call is None:
             call = self._new(turn, call_id, known, event, state)
+        if is_new or call.is_of_gone_reply:
             known.journalled = known.journalled or []
             known.journalled.append(call)
         if exact is not None:
@@ -447,7 +572,7 @@ class Calls:
     def _said_by(self, stream: str, call_id: str) -> CallAccount | None:
         """The newest of a reply without a turn."""
         said = (one for one in reversed(self.calls) if (one.turn, one.call_id) == (None, call_id))
-        return next((one for one in said if one.begun.payload.get("_wal_stream") == stream), None)
+        return next((one for one in said if one.stream == stream), None)
 
     def _known(self, turn: str | None, call_id: str) -> _OfName:
         known = self._of_name.get((turn, call_id))
@@ -475,6 +600,7 @@ _TAKES: Final[dict[str, Callable[[Calls, Event], None]]] = {
     **dict.fromkeys(TOOL_TYPES, Calls._journalled),
     "tool_intent": Calls._intend,
     "tool_settled": Calls._settled,
+    "model_call": Calls._model_called,
     "message": Calls._message,
     "message_edit": Calls._edited,
     "compaction": Calls._edited,
@@ -557,6 +683,15 @@ def _take_fitting(
         else:
             place += 1
     return None
+
+
+def _know(call: CallAccount, one: Mapping[str, Any], name: object) -> None:
+    """What the item that says a call says of it."""
+    if isinstance(name, str) and name:
+        call.name = call.name or name
+    call.key = call.key or one.get("key")
+    call.idempotency = call.idempotency or one.get("idempotency")
+    call.effect = call.effect or one.get("side_effect")
 
 
 def _is_cut(one: Mapping[str, Any]) -> bool:

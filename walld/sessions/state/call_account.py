@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
+from hashlib import sha256
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
     from walld.sessions.state.events import Event
     from walld.sessions.state.tools import ToolState
 
-__all__ = ["OPEN", "CallAccount", "json_key", "supersede"]
+__all__ = ["OPEN", "CallAccount", "arguments_hash", "json_key", "supersede"]
 
 OPEN: Final = frozenset(("pending", "unknown"))
 """Outcomes of calls that nobody said the end of."""
@@ -46,6 +47,7 @@ class CallAccount:
         "again_seq",
         "answered_seq",
         "arguments",
+        "arguments_hash",
         "call_id",
         "effect",
         "given",
@@ -56,10 +58,12 @@ class CallAccount:
         "is_promised",
         "is_said",
         "is_served",
+        "is_streamed",
         "is_withdrawn",
         "key",
         "message",
         "mixed",
+        "model_call",
         "name",
         "said_in",
         "settled",
@@ -77,6 +81,10 @@ class CallAccount:
         self.state = state
         self.name: str | None = None
         self.arguments: object = None
+        self.arguments_hash: str | None = None
+        """Of a call whose reply went: all that is known of them."""
+        self.model_call: Event | None = None
+        """What tells of it since its reply went."""
         self.said_in = begun
         self.is_said = False
         self.intent: Event | None = None
@@ -91,6 +99,8 @@ class CallAccount:
         """Said in an attempt of a reply that was begun anew before the step had ended."""
         self.is_served = False
         """The provider ran it itself."""
+        self.is_streamed = False
+        """What said it names the reply."""
         self.word: str | None = None
         self.message: Mapping[str, Any] | None = None
         """The application's own words for what it gave: a `tool` message, or a block of one."""
@@ -113,6 +123,18 @@ class CallAccount:
     def begun(self) -> Event:
         """The first that is known of it: its intent before what said it."""
         return self.said_in if self.intent is None else self.intent
+
+    @property
+    def is_of_gone_reply(self) -> bool:
+        """Nothing that is left names it but what was kept of its reply."""
+        return self.model_call is not None and not self.is_said and self.intent is None
+
+    @property
+    def stream(self) -> str | None:
+        """Of the reply that said it first."""
+        name = "stream" if self.said_in is self.model_call else "_wal_stream"
+        stream = self.said_in.payload.get(name)
+        return stream if isinstance(stream, str) else None
 
     @property
     def seqs(self) -> dict[str, int]:
@@ -224,14 +246,27 @@ class CallAccount:
         who = "A policy" if said[-1].type == "tool_decision" else "The user"
         return who, said[-1].payload.get("reason") or said[-1].payload.get("note")
 
-    def fits(self, name: object, arguments: object) -> bool:
-        """Of that tool, with arguments that are equal as JSON; what is not known fits."""
+    def fits(self, name: object, arguments: object, hashed: str | None = None) -> bool:
+        """Of that tool, with arguments that are equal as JSON; what is not known fits.
+
+        hashed: of arguments that are not here.
+        """
         if self.name and isinstance(name, str) and name and self.name != name:
             return False
         own = self.arguments
+        if hashed is not None or (own is None and self.arguments_hash is not None):
+            there = self.hash_of_arguments()
+            given = hashed if arguments is None else arguments_hash(arguments)
+            return there is None or given is None or there == given
         if own is None or arguments is None or own is arguments:
             return True
         return json_key(own) == json_key(arguments)
+
+    def hash_of_arguments(self) -> str | None:
+        """None where they are not known."""
+        if self.arguments is None:
+            return self.arguments_hash
+        return arguments_hash(self.arguments)
 
 
 def supersede(calls: Sequence[CallAccount], turns: Mapping[str, str | None]) -> None:
@@ -249,27 +284,43 @@ def supersede(calls: Sequence[CallAccount], turns: Mapping[str, str | None]) -> 
             of_turn.setdefault(call.turn, []).append(call)
     pending: dict[object, list[CallAccount]] = {}
     unknown: dict[object, list[CallAccount]] = {}
+    is_hashed = any(call.arguments_hash is not None for call in calls)
     for turn, chain in first.items():
         listed = of_turn.get(turn, ())
         for later in listed:
             if later.intent is None or (later.is_denied and not later.is_denied_late):
                 continue
             has_run = "started" in later.seqs or later.has_result
-            for name in (*_found_by(later), ("named", later.supersedes)):
+            for name in (*_found_by(later, is_hashed), ("named", later.supersedes)):
                 for there in (pending, unknown) if has_run else (pending,):
                     for call in there.pop((chain, *name), ()):
                         call.superseded_by = call.superseded_by or later
         for call in listed:
             if (outcome := call.outcome) in OPEN:
                 there = unknown if outcome == "unknown" else pending
-                for name in (*_found_by(call), ("named", call.call_id)):
+                for name in (*_found_by(call, is_hashed), ("named", call.call_id)):
                     there.setdefault((chain, *name), []).append(call)
 
 
-def _found_by(call: CallAccount) -> Iterator[tuple[object, ...]]:
-    yield "call", call.name, json_key(call.arguments)
+def _found_by(call: CallAccount, is_hashed: bool) -> Iterator[tuple[object, ...]]:
+    """is_hashed: of some call the arguments are known by their hash alone."""
+    hashed = call.hash_of_arguments() if is_hashed else None
+    if hashed is not None:
+        yield "hash", call.name, hashed
+    if call.arguments is not None or call.arguments_hash is None:
+        yield "call", call.name, json_key(call.arguments)
     if isinstance(call.key, str) and call.key:
         yield "key", call.key
+
+
+def arguments_hash(arguments: object) -> str | None:
+    """SHA-256 of them as JSON, without spaces and with keys in order; None of what is no JSON, and
+    where there are none.
+    """
+    key = None if arguments is None else json_key(arguments)
+    if isinstance(key, str):
+        key = key.encode("utf-8", "surrogatepass")
+    return sha256(key).hexdigest() if isinstance(key, bytes) else None
 
 
 def json_key(arguments: object) -> object:

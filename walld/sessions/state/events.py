@@ -331,6 +331,7 @@ KNOWN: Final[dict[str, tuple[_Field, ...]]] = {
         _Field("of", _names_a_call, "call_id, and turn or stream"),
         _one_of("word", SETTLED),
     ),
+    "model_call": (),  # what an application had under that name before is taken
     "tool_started": (_CALL,),
     "tool_finished": (
         _CALL,

@@ -24,6 +24,7 @@ _MAY_HAVE_RUN: Final = (
 )
 _ENDS: Final = ("finished", "failed", "observed", "denied")
 _UNKNOWN: Final = frozenset(("unknown", "running"))
+_NOT_KEPT: Final = " Its arguments were not kept."
 _CUT_OFF: Final = "This call was cut off ({}); what it had done by then is not known."
 
 
@@ -107,7 +108,9 @@ def _facts(
         if call.message is not None or call.is_observed:
             facts["observed"] = True
     elif not call.is_served and (made := _synthetic(call, outcome, calls)) is not None:
-        facts["synthetic"], facts["result"] = made
+        word, text = made
+        facts["synthetic"] = word
+        facts["result"] = text + (_NOT_KEPT if call.is_of_gone_reply else "")
     return facts
 
 
@@ -129,4 +132,6 @@ def _synthetic(call: CallAccount, outcome: str, calls: Calls) -> tuple[str, str]
         return "not_run", "This call did not run."
     if outcome == "done":
         return "ran", "This call ran; its result was not recorded."
+    if outcome == "failed":
+        return "failed", "This call failed; its result was not recorded."
     return (outcome, _CUT_OFF.format(outcome)) if outcome in ("timeout", "cancelled") else None

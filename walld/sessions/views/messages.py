@@ -61,7 +61,8 @@ def messages(
         return None
     conversation, calls = _Conversation(), calls_of_events(events, unreleased)
     path = path_events(events, branch)
-    placed = {reply.turn for reply in unreleased}
+    gone = calls.told_of_gone()
+    placed = {reply.turn for reply in (*unreleased, *(one for one, _ in gone))}
     if calls.has_recovered and (recovered := _recovered_streams(path)):
         conversation.turn_of = _turns_of_streams(path)
         turns = (turn or conversation.turn_of.get(stream) for turn, stream in recovered)
@@ -74,7 +75,7 @@ def messages(
         for place, event in enumerate(path):
             conversation.take(place, event)
     if calls.calls or placed:
-        said = _not_there(unreleased, events) if unreleased else ()
+        said = [*(_not_there(unreleased, events) if unreleased else ()), *gone]
         told = conversation.with_calls(calls, said, compacted=compacted)
     else:
         told = conversation.seen() if compacted else conversation.whole()

@@ -2,7 +2,8 @@
 
 Owns: the shape of spans. Refuses: gathering (`turn_history.py`), any exporter's format.
 
-Invariants: the same events give the same spans; a span's id is that of the event it begins with.
+Invariants: the same events give the same spans; a span's id is that of the event it begins with
+(and behind it the call's, where one entry tells of several).
 A clock that went back gives a span of no length, never a negative one.
 """
 
@@ -28,6 +29,9 @@ def trace(events: Sequence[Event]) -> list[dict[str, Any]]:
     for turn in account.turns.values():
         spans.append(_turn_span(turn))
         spans += [_tool_span(tool, turn.submitted.id) for tool in turn.tools]
+    for tool in account.of_gone_replies:
+        turn_of = account.turns.get(tool.turn or "")
+        spans.append(_tool_span(tool, None if turn_of is None else turn_of.submitted.id))
     spans += _reply_spans(events, account.turns)
     return sorted(spans, key=lambda span: span["seq"])
 
@@ -69,11 +73,13 @@ def _turn_span(turn: TurnHistory) -> dict[str, Any]:
     return span
 
 
-def _tool_span(tool: CallAccount, parent: str) -> dict[str, Any]:
+def _tool_span(tool: CallAccount, parent: str | None) -> dict[str, Any]:
     outcome = tool.outcome
     status = _TOOL_STATUS.get(outcome, "unset")
     end_ms = None if tool.finished is None else tool.finished.at_ms
     span = _span("tool", tool.state.tool, tool.begun, end_ms, status, parent)
+    if tool.is_of_gone_reply:  # several begin with one entry
+        span["span_id"] += f":{tool.call_id}"
     span["attributes"] |= {
         "call_id": tool.call_id,
         "state": tool.state.state,

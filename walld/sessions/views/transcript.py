@@ -33,9 +33,14 @@ def transcript(events: Sequence[Event]) -> list[dict[str, Any]]:
     found = places(events)
     on_path = {events[place].id for place in path(found)}
     became = fates(events)
-    told = [
-        (turn.submitted.seq, turn_view(turn, on_path, became)) for turn in account.turns.values()
-    ]
+    views = {name: turn_view(turn, on_path, became) for name, turn in account.turns.items()}
+    told = [(turn.submitted.seq, views[name]) for name, turn in account.turns.items()]
+    for call in account.of_gone_replies:
+        if call.turn in views:
+            views[call.turn]["tools"].append(tool_view(call))
+        else:
+            part = {"turn_id": None, "messages": [], "tools": [tool_view(call)]}
+            told.append((call.begun.seq, part))
     told += _loose(account, on_path, became) + _changes(events, on_path)
     return [one for _, one in sorted(told, key=lambda one: one[0])]
 

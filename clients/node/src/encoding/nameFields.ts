@@ -34,6 +34,10 @@ const LEFT_BEHIND = [
   ...["as_of", "started.[]", "mixed.[]"],
   ...within("calls.[]", ["turn", "call_id", "tool", "side_effect", "resume_policy", "as_of"]),
 ];
+const OF_GONE = [
+  ...["call_id", "name", "outcome", "arguments_hash"],
+  ...["side_effect", "resume_policy", "idempotency"],
+];
 
 /**
  * Type to paths of names: `[]` is each part of a list, `*` what each key has. Types that are not here are the
@@ -63,6 +67,11 @@ export const NAMES: Record<string, string[]> = {
   tool_decision: ["call_id", "verdict"],
   tool_approval: ["call_id", "state"],
   tool_settled: ["of.turn", "of.stream", "of.call_id", "word"],
+  model_call: [
+    ...["stream", "status", "error_class", "finish_reason"],
+    ...within("calls.[]", OF_GONE),
+    ...within("results.[]", OF_GONE),
+  ],
   tool_started: ["call_id", "boot"],
   tool_finished: ["call_id", "outcome", "files.*"],
   observation: ["call_id", "of_turn", "of_call"],

@@ -44,6 +44,10 @@ _LEFT_BEHIND: Final = (
         for name in ("turn", "call_id", "tool", "side_effect", "resume_policy", "as_of")
     ),
 )
+_OF_GONE: Final = (
+    *("call_id", "name", "outcome", "arguments_hash"),
+    *("side_effect", "resume_policy", "idempotency"),
+)
 
 
 def _within(place: str, paths: tuple[str, ...]) -> tuple[str, ...]:
@@ -81,6 +85,10 @@ NAMES: Final[dict[str, tuple[str, ...]]] = {
     "tool_decision": ("call_id", "verdict"),
     "tool_approval": ("call_id", "state"),
     "tool_settled": ("of.turn", "of.stream", "of.call_id", "word"),
+    "model_call": (
+        *("stream", "status", "error_class", "finish_reason"),
+        *(f"{listed}.[].{name}" for listed in ("calls", "results") for name in _OF_GONE),
+    ),
     "tool_started": ("call_id", "boot"),
     "tool_finished": ("call_id", "outcome", "files.*"),
     "observation": ("call_id", "of_turn", "of_call"),

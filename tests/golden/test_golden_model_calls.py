@@ -1,0 +1,56 @@
+"""What is left of a reply that went is read for ever, as it was written.
+
+If a test here fails, the code is wrong, never the file.
+"""
+
+from __future__ import annotations
+
+from hashlib import sha256
+
+import make_session_model_calls
+from ledger_world import verify
+
+from walld.disk.real import RealDisk
+from walld.ledger.store import LedgerStore
+from walld.sessions.gate.resume import resume
+from walld.sessions.state.call_account import arguments_hash
+from walld.sessions.state.entries import events_of
+from walld.sessions.views.messages import messages
+
+FILES = make_session_model_calls.SESSION_MODEL_CALLS
+UID, SESSION = make_session_model_calls.UID, make_session_model_calls.SESSION
+
+
+def test_the_files_are_those_that_were_written_then() -> None:
+    """SHA-256 over names and bytes."""
+    whole = sha256()
+    for path in sorted(FILES.rglob("*")):
+        if path.is_file():
+            whole.update(f"{path.relative_to(FILES)}\0".encode() + path.read_bytes())
+    assert whole.hexdigest() == "51a9af03c2a5117b122a71c75c1c1b0bb0dd9b1fb342221c38df8fc8cf5fd8cf"
+
+
+def test_the_gate_and_messages_read_them_as_they_were_meant() -> None:
+    with RealDisk(str(FILES), read_only=True) as disk:
+        reading = LedgerStore(disk).read(UID, SESSION)
+    assert (reading.breaks, reading.torn_bytes) == ([], 0)
+    events = events_of(reading.lines)
+    told = [(one.id, one.type, one.payload) for one in events]
+    assert told == make_session_model_calls.EVENTS
+    (path,) = FILES.rglob("events.jsonl")
+    assert len(verify(path.read_bytes())) == 3
+    calls = resume(events)["calls"]
+    assert [(one["call_id"], one["outcome"], one["may"], one["why"]) for one in calls] == [
+        ("c1", "unknown", "never", "may_have_run"),
+        ("c3", "failed", "read_result", "settled"),
+    ]
+    said = messages(events)
+    assert said is not None
+    outcomes = [one["outcome"] for one in said[1]["tool_calls"]]
+    assert outcomes == ["unknown", "pending", "failed"]
+
+
+def test_the_hash_is_of_json_with_its_keys_in_order() -> None:
+    hashed = make_session_model_calls.HASHED
+    assert arguments_hash('{"to": "prod", "at": 1}') == hashed
+    assert sha256(b'{"at":1,"to":"prod"}').hexdigest() == hashed
