@@ -279,8 +279,22 @@ class Books:
                 raise Wrong(f"{where}: nobody asked for {line} (SIM3)")
             if line.turn != story.turn_id or not story.released or not story.is_whole:
                 raise Wrong(f"{where}: {line.id} is of a reply that was not released (SIM3)")
+        elif line.type == "model_call":
+            self._check_calls(session, line, where)
         elif line.type != "turn_interrupted":
             raise Wrong(f"{where}: nobody asked for {line} (SIM3)")
+
+    def _check_calls(self, session: Session, line: Line, where: str) -> None:
+        """What is left of a reply that went: calls that it said, of which no message was made."""
+        told = json.loads(line.payload)
+        story = self._stories.get((session[0], told["stream"]))
+        if story is None or (session[0], story.session_id) != session:
+            raise Wrong(f"{where}: nobody asked for {line} (SIM3)")
+        if line.turn != story.turn_id or not (story.released or story.given_up):
+            raise Wrong(f"{where}: {line.id} is of a reply that did not go (SIM3)")
+        said = {seq for seq, (kind, _) in story.said.items() if kind == "tool"}
+        if not {call["seq"] for call in told["calls"]} <= said:
+            raise Wrong(f"{where}: {line.id} has calls that nobody made (SIM3)")
 
     def _check_requests(self, session: Session, by_id: dict[str, Line], where: str) -> None:
         """All entries of a request or none, one behind the other (N2)."""

@@ -427,6 +427,26 @@ def test_a_partial_goes_when_daemons_ran_for_its_age(
     run(main)
 
 
+def test_of_a_partial_that_goes_for_its_age_its_session_knows_the_calls(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def main() -> None:
+        async with living(Home(tmp_path, retention_seconds=str(2 * LOOK))) as virtual:
+            note = wire.NewEntry("note", b"{}", "e1")
+            await asked(virtual, wire.Append(1, "s", [note], level="synced"))
+            with Peer(virtual) as agent:
+                agent.send(START, wire.Tool(1, 1, "c1", "deploy", b"{}"))
+                await agent.drain("synced")
+            virtual.engine.orphan(virtual.engine.registry.by_key[UID, "r"], "agent_lost")
+            await anyio.sleep(4 * LOOK)
+            assert await recovered(virtual, "r") is None
+            lines = [json.loads(line) for line in await asked(virtual, wire.Events(2, "s"))]
+            assert [line["id"] for line in lines] == ["e1", "r:1:call"]
+
+    wall_clock(monkeypatch, [0.0])
+    run(main)
+
+
 @pytest.mark.parametrize("days_away", [8.0, -8.0, 3650.0])
 def test_no_step_of_the_clock_makes_a_partial_old(
     tmp_path: Path,

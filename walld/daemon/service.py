@@ -195,6 +195,7 @@ class Daemon:
         self._checkpoints = checkpoints = Checkpoints(engine, flusher, files_of, sessions)
         intent_finisher = IntentFinisher(engine, flusher, files_of, sessions)
         self._turns = turns = TurnWatcher(engine, flusher, files_of, reader, sessions, wall_ms)
+        partial_writer.before_age = turns.keep_calls_of_partial
         look = partial(worker.run, writer.check_owner)
         self.maintenance = Maintenance(
             engine,
@@ -217,7 +218,8 @@ class Daemon:
             restore_sessions, engine, files_of, reader, sessions, intent_finisher, checkpoints
         )
         replies = ReplyRequests(
-            engine, self.socket_reader, flusher, reader, partial_writer, self._doubt
+            *(engine, self.socket_reader, flusher, reader, partial_writer, self._doubt),
+            keep_calls=turns.keep_calls,
         )
         asked = SessionRequests(engine, sessions, turns, replies, partial_writer, files_of, wall_ms)
         self.query_server = QueryServer(

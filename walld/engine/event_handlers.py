@@ -61,6 +61,7 @@ KIND: dict[type, str] = {
 }
 _RUN_KINDS = (records.Text.kind, records.Thought.kind)
 _ENDS = (wire.End, wire.AppError, wire.Release)
+_OF_CALLS = (wire.Tool, wire.ToolArguments, wire.ToolResult)
 _IN_USE = ("stream_owned", "stream_exists")
 _UNSAID_MAX = 16
 """Refused replies that are remembered to be said; metrics count all."""
@@ -212,6 +213,7 @@ class EventHandlers:
             lengths = varint_lengths([len(event.text)])
             grown = stream.take_run(kind, event.seq, 1, lengths, event.text, at_ms)
         else:
+            stream.may_have_calls |= isinstance(event, _OF_CALLS)
             item = records.encode_item(records.Happened(at_ms - stream.begin.at_ms, event))
             grown = stream.take_item(event.seq, flags, item)
         self._engine.queued(stream, grown)
@@ -394,8 +396,7 @@ class EventHandlers:
             return
         stream.terminal = True
         stream.next_seq = event.seq + 1
-        if stream.begin.turn_id is not None:
-            # Its messages go to the session first.
+        if self._engine.turn_commit.is_awaited(stream):
             self._engine.turn_commit.streams[stream.no] = stream
             return
         self._engine.release(stream, Flag.RELEASED, self._engine.since)

@@ -126,10 +126,10 @@ class ResumeHandler:
 
     def _let_go(self, connection: Connection, resume: wire.Resume, stream: Stream) -> None:
         """Released here, where it was while nobody listened: its Release comes behind all that is
-        resumed, and its id may be that of a later one of those. A turn's reply is by its own
-        Release: its messages are still to go to their session.
+        resumed, and its id may be that of a later one of those. One of which something is still to
+        go to its session is by its own Release.
         """
-        if resume.released and stream.begin.turn_id is None:
+        if resume.released and not self._engine.turn_commit.is_awaited(stream):
             self._engine.release(stream, Flag.RELEASED, self._engine.since)
             self._tell_done(connection, resume)
 
@@ -139,6 +139,7 @@ class ResumeHandler:
         stream.written_seq = stream.synced_seq = kept.held_seq
         stream.terminal = bool(kept.has_ended)
         stream.may_release = kept.has_ended is None
+        stream.may_have_calls = True
         assert kept.whose is not None
         self._engine.registry.move(stream, kept.whose.session_id)
         connection.dirty.add(stream)

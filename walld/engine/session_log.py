@@ -149,10 +149,20 @@ class SessionLogs:
         self.pending_bytes = 0
         self.lost_turns: dict[LostTurn, None] = {}
         """Turns to be interrupted, in the order they were lost."""
+        self._users: set[int] | None = set()
+        """Who has sessions, or had; None: that is not known."""
         self._turns: dict[tuple[int, str], dict[str, Process]] = {}
         """By uid and session, open turns: who last advanced each."""
         self._passed: set[tuple[int, str, str]] = set()
         """Of those the ones behind which another turn of the same message was submitted."""
+
+    def may_have(self, uid: int) -> bool:
+        """A session of the user may have a ledger. Of a user who has none no reply waits."""
+        return self._users is None or uid in self._users
+
+    def has(self, uids: set[int] | None) -> None:
+        """These users have sessions, beside those that are known; None: any may."""
+        self._users = None if uids is None or self._users is None else self._users | uids
 
     # --- appending ------------------------------------------------------------------------------
 
@@ -353,6 +363,7 @@ class SessionLogs:
         """
         if (earlier := self.open.get(key)) is not None:
             self.pending_bytes -= earlier.pending_bytes
+        self.has({key[0]})
         ledger = self.open[key] = SessionLog(*key, SessionState(), b"")
         ledger.state = None
         ledger.closing, ledger.pending = streams, lines

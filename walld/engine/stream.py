@@ -95,6 +95,7 @@ class Stream:
         "is_anew",
         "is_behind_torn",
         "lost_reason",
+        "may_have_calls",
         "may_release",
         "moved_to",
         "next_seq",
@@ -138,6 +139,8 @@ class Stream:
         self.terminal = False
         self.may_release = False
         """Its end may be lost, or stand in a partial nobody has read: its owner knows."""
+        self.may_have_calls = False
+        """It has events of tools, or what it has was not looked at."""
         self.is_anew = False
         """Begun again under this number, since what there was of it could not be read."""
         self.gone = False

@@ -1,12 +1,13 @@
-"""Commits released replies of turns once their messages are in the session.
+"""Commits released replies once what their session needs of them is in it.
 
 Owns: which replies wait for that, their end, and the drains behind such a release. Refuses: making
 messages of them (`daemon/session_store/turn_watcher.py`), entries (`session_log.py`).
 
 A plain reply that is released is done with at once. One of a turn must not be: a crash that keeps
-its tombstone and not its messages would lose both. Power may take any part of what was not synced,
-so the tombstone stands in the batch of the messages, with all before them synced, or else waits
-until they are (B5). Who drains behind the release is told once it is written.
+its tombstone and not its messages would lose both. Nor one that called tools, where its session has
+a ledger: that keeps which calls there were. Power may take any part of what was not synced, so the
+tombstone stands in the batch of these entries, with all before them synced, or else waits until
+they are (B5). Who drains behind the release is told once it is written.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ __all__ = ["TurnCommit"]
 
 
 class TurnCommit:
-    """The released replies of turns of one engine."""
+    """The released replies of one engine of which something is still to go to their session."""
 
     def __init__(self, engine: Engine) -> None:
         self._engine = engine
@@ -40,6 +41,12 @@ class TurnCommit:
         """Numbers of streams that are not settled yet, and what is asked once they are."""
         self.moved: set[int] = set()
         """Numbers of those whose messages are taken, and not synced: the rest follows."""
+
+    def is_awaited(self, stream: Stream) -> bool:
+        """Once it is released, something of it may have to go to its session before it goes."""
+        if stream.begin.turn_id is not None:
+            return True
+        return stream.may_have_calls and self._engine.session_logs.may_have(stream.begin.uid)
 
     def of(self, connection: Connection) -> set[int]:
         """Numbers of those that this connection's process has released."""
@@ -67,7 +74,7 @@ class TurnCommit:
         at_ms: int,
         now: float,
     ) -> bool:
-        """Its messages go to the ledger and it goes with them. False: once they are synced, `go`.
+        """These entries go to the ledger and it goes with them. False: once they are synced, `go`.
 
         Refusal: nothing was done.
         """

@@ -40,7 +40,7 @@ from walld.ledger.files import (
 from walld.ledger.intents import IntentStore
 from walld.ledger.line import chain_of, header_line, line_seq
 from walld.ledger.line_scan import FoundLine
-from walld.ledger.listing import session_rows
+from walld.ledger.listing import folders, session_rows
 from walld.ledger.names import ARTIFACTS_DIR, EVENTS_FILE, SESSIONS_DIR, session_dir
 from walld.ledger.repair_notes import (
     Leap,
@@ -350,6 +350,11 @@ class LedgerStore:
         finally:
             file.close()
         return max(seq, 1, covers_seq, noted_seq(self._disk, path, end_seam(end.line)))
+
+    def users(self) -> set[int]:
+        """Who has a directory for sessions."""
+        names = (one.rpartition("/")[2] for one in folders(self._disk, SESSIONS_DIR))
+        return {int(name) for name in names if name.isascii() and name.isdigit()}
 
     def tree(self) -> Iterator[SessionRow]:
         """All sessions. Reads the first and the last line of each."""

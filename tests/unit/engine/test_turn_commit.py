@@ -140,3 +140,20 @@ def test_a_turns_reply_that_is_resolved_is_not_remembered(world: World) -> None:
     assert world.engine.registry.is_leaving(producer, 1)
     world.sync()
     assert not world.engine.registry.is_leaving(producer, 1)
+
+
+@pytest.mark.parametrize("said", [wire.Tool(1, 1, "c1", "deploy", b"{}"), wire.Token(1, 1, b"hi")])
+@pytest.mark.parametrize("has_sessions", [True, False])
+def test_a_reply_without_a_turn_waits_where_it_has_calls_and_its_user_sessions(
+    world: World, said: wire.Event, has_sessions: bool
+) -> None:
+    agent = world.connect()
+    if has_sessions:
+        world.engine.session_logs.has({agent.uid})
+    world.say(agent, wire.Start(1, 0, "r1", "s"), said)
+    world.say(agent, wire.End(1, 2, clean=False), wire.Release(1, 3))
+    waits = has_sessions and isinstance(said, wire.Tool)
+    assert bool(world.engine.turn_commit.streams) == waits
+    assert ((agent.uid, "r1") in world.engine.registry.by_key) == waits
+    world.engine.session_logs.has(None)
+    assert world.engine.session_logs.may_have(7), "not known"

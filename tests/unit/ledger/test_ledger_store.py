@@ -433,3 +433,10 @@ def test_lines_that_were_leapt_over_are_put_where_they_belong(
     store.repair(UID, SESSION)
     assert store.read(UID, SESSION).breaks == []
     assert store.leaps(UID, SESSION) == [leap]
+
+
+def test_who_has_sessions(disk: RealDisk, store: LedgerStore) -> None:
+    assert store.users() == set()
+    store.append(UID, SESSION, 1, LINES[:1])
+    disk.make_dir("sessions/none")
+    assert store.users() == {UID}

@@ -53,14 +53,18 @@ class ReplyRequests:
         reader: ReplyReader,
         partial_writer: PartialWriter,
         doubt: Callable[[int], str | None],
+        keep_calls: Callable[[int, str], Awaitable[None]],
     ) -> None:
-        """doubt: why "nothing there" cannot be said to a uid, None where it can."""
+        """doubt: why "nothing there" cannot be said to a uid, None where it can. keep_calls: so
+        that the session of a reply knows its calls when that is resolved.
+        """
         self._engine = engine
         self._socket_reader = socket_reader
         self._flusher = flusher
         self._reader = reader
         self._partial_writer = partial_writer
         self._doubt = doubt
+        self._keep_calls = keep_calls
         self.answers: dict[type, Callable[[Connection, Any], Awaitable[Any]]] = {
             wire.Recover: self._recover,
             wire.HasPartial: self._has_partial,
@@ -137,7 +141,7 @@ class ReplyRequests:
             return any(
                 stream.begin.uid == uid and session_id in (None, *stream.session_ids)
                 for no, stream in engine.turn_commit.streams.items()
-                if no not in engine.turn_commit.moved
+                if no not in engine.turn_commit.moved and not self._is_released(stream)
             )
 
         if engine.disk_full or not waits():
@@ -200,6 +204,7 @@ class ReplyRequests:
 
     async def _replies(self, uid: int, request: wire.Recover) -> list[wire.Recovered]:
         streams, names = self._candidates(uid, request.session_id, request.stream_id)
+        streams = [stream for stream in streams if not self._is_released(stream)]
         if request.which == "orphans":
             streams = [stream for stream in streams if stream.lost_reason is not None]
         if request.which == "latest":
@@ -272,6 +277,10 @@ class ReplyRequests:
     def _is_moved(self, stream: Stream) -> bool:
         return stream.no in self._engine.turn_commit.moved
 
+    def _is_released(self, stream: Stream) -> bool:
+        """Of no turn: of what is to become of it nothing is left to be told."""
+        return stream.begin.turn_id is None and stream.no in self._engine.turn_commit.streams
+
     def kept_of(self, uid: int, session_id: str) -> list[tuple[str, str]]:
         """(session name, stream name) of the partials of a session, as far as they are no part of a
         reply in the log, which may have moved to another since.
@@ -300,7 +309,8 @@ class ReplyRequests:
         await self._let_go(connection.uid, request.session_id)
         key = (connection.uid, request.session_id)
         streams = self._engine.registry.of_session(*key)
-        if not all(map(self._is_moved, streams)) or self.kept_of(*key):
+        gone = (self._is_moved(one) or self._is_released(one) for one in streams)
+        if not all(gone) or self.kept_of(*key):
             return True
         self._prove_nothing(connection.uid)
         return False
@@ -314,11 +324,10 @@ class ReplyRequests:
     async def _resolve(self, connection: Connection, request: wire.Resolve) -> bool:
         uid = self.uid_of(connection, request.uid)
         await self.taken(connection, request.seen)
-        stream = self._engine.registry.by_key.get((uid, request.stream_id))
-        if stream is not None:
-            if stream.lost_reason is None:
-                raise Refusal("refused", "its owner is alive: only it may release", "alive", "gone")
-            self._check_grown(stream.next_seq - 1, request.last_seq)
+        if self._orphan(uid, request) is not None:
+            self._engine.batches.check_open()
+        await self._keep_calls(uid, request.stream_id)
+        if (stream := self._orphan(uid, request)) is not None:
             self._engine.batches.check_open()
             now = event_loop.now()
             written = event_loop.Bell()
@@ -337,6 +346,15 @@ class ReplyRequests:
         except FileNotFoundError:
             return False  # somebody else resolved it meanwhile
         return True
+
+    def _orphan(self, uid: int, request: wire.Resolve) -> Stream | None:
+        """The reply in the log that is to be resolved. Refusal where it may not be."""
+        stream = self._engine.registry.by_key.get((uid, request.stream_id))
+        if stream is not None:
+            if stream.lost_reason is None:
+                raise Refusal("refused", "its owner is alive: only it may release", "alive", "gone")
+            self._check_grown(stream.next_seq - 1, request.last_seq)
+        return stream
 
     @staticmethod
     def _check_grown(last_seq: int, seen_seq: int | None) -> None:

@@ -156,6 +156,7 @@ class Sessions:
             if ledger is None:
                 ledger = SessionLog(uid, session_id, folded.state, folded.chain)
                 ledgers.open[key] = ledger
+                ledgers.has({uid})
             else:
                 ledger.state, ledger.chain = folded.state, folded.chain
                 if pending and folded.is_late:
@@ -313,6 +314,7 @@ class Sessions:
                     key
                 ]  # whoever opens it waits, and folds the lines
             found = partial(self.forks.found, uid, session_id, made, source)
+            self._engine.session_logs.has({uid})
             return await self.thread.run(found)
 
     def in_doubt(self, doubt: LogDoubt | None) -> None:

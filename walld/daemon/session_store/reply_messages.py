@@ -33,14 +33,22 @@ if TYPE_CHECKING:
     from walld.sessions.state.session_state import SessionState
     from walld.sessions.state.turns import TurnState
 
-__all__ = ["ReplyMessages", "earlier_calls", "has_ended", "messages_of", "placed", "unreleased"]
+__all__ = [
+    "OF_INFO",
+    "ReplyMessages",
+    "earlier_calls",
+    "has_ended",
+    "messages_of",
+    "placed",
+    "unreleased",
+]
 
 _AT_ONCE_CHARS = 32 * 1024
 """An answer that is longer is encoded in the thread."""
 _SAID = ("role", "content", "tool_calls")
-_OF_INFO = frozenset(("server", "side_effect", "resume_policy", "idempotency", "key"))
+OF_INFO = frozenset(("server", "side_effect", "resume_policy", "idempotency", "key"))
 """What the account of a call reads of what its program said beside it."""
-_SINCE = ("seq", "at", *_OF_INFO)
+_SINCE = ("seq", "at", *OF_INFO)
 """Of a call: no part of what it says."""
 _SAID_WHOLE = (None, "provider_paused", "answer_missing")
 """Why a reply may be partial behind whose last word the provider said that its message ended."""
@@ -143,9 +151,7 @@ def messages_of(reply: PartialReply) -> list[dict[str, Any]]:
                 one = next(calls)
                 one.update(seq=segment.first_seq, at=len(wtf8.join(said)))
                 if isinstance(segment.info, dict):
-                    one.update(
-                        {name: segment.info[name] for name in _OF_INFO & segment.info.keys()}
-                    )
+                    one.update({name: segment.info[name] for name in OF_INFO & segment.info.keys()})
     return told
 
 
@@ -189,7 +195,7 @@ def _earlier_call(segment: Segment) -> dict[str, Any]:
         "outcome": segment.outcome,
         "result": segment.result,
         "seq": segment.first_seq,
-    } | {name: info[name] for name in _OF_INFO & info.keys()}
+    } | {name: info[name] for name in OF_INFO & info.keys()}
 
 
 def placed(

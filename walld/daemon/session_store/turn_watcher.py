@@ -1,8 +1,9 @@
 """Interrupts turns of dead processes and commits replies of ended turns.
 
-Owns: interrupting a turn, and moving a reply's messages into its session before it goes. Refuses:
-whose turn it is (`engine/session_log.py`), folding replies (`reply_reader.py`), what entries their
-messages are (`reply_messages.py`), opening (`open_sessions.py`).
+Owns: interrupting a turn, and moving a reply's messages, or what is to be known of its calls, into
+its session before it goes. Refuses: whose turn it is (`engine/session_log.py`), folding replies
+(`reply_reader.py`), what entries their messages are (`reply_messages.py`) and their calls
+(`released_calls.py`), opening (`open_sessions.py`).
 
 Invariants
 - N5 A turn is interrupted by the kernel's word alone: its owner has exited, or the boot is another.
@@ -23,6 +24,7 @@ from walld_client.wire import messages as wire
 from walld import limits
 from walld.daemon import event_loop
 from walld.daemon.session_store.interruption import interruption
+from walld.daemon.session_store.released_calls import ReadReply, ReleasedCalls
 from walld.daemon.session_store.reply_messages import ReplyMessages, messages_of, placed
 from walld.errors import FormatError, ProtocolError, Refusal
 from walld.escape import escaped_line
@@ -30,14 +32,14 @@ from walld.sessions.state.entries import free_id
 from walld.wal.layout import Flag
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
     from walld_client.recovered.partial import PartialReply
 
     from walld.daemon.session_store.handles import Files
     from walld.daemon.session_store.open_sessions import Sessions
     from walld.daemon.storage.flusher import Flusher
-    from walld.daemon.storage.reply_reader import ReplyReader
+    from walld.daemon.storage.reply_reader import Order, ReplyReader
     from walld.engine.engine import Engine
     from walld.engine.session_log import LostTurn, SessionLog
     from walld.engine.stream import Stream
@@ -52,8 +54,12 @@ _PASSING = ("ledger_full", "disk_full")
 class _Complete(NamedTuple):
     """A reply of a turn that has ended, and its session, open."""
 
-    reply: PartialReply
+    read: ReadReply
     ledger: SessionLog
+
+    @property
+    def reply(self) -> PartialReply:
+        return self.read.reply
 
 
 class TurnWatcher:
@@ -73,6 +79,7 @@ class TurnWatcher:
         self._reader = reader
         self._sessions = sessions
         self._of = ReplyMessages(files, sessions)
+        self._calls = ReleasedCalls(sessions)
         self._wall_ms = wall_ms
         self._moving = anyio.Lock()
         self._again_at: dict[int, float] = {}
@@ -123,7 +130,7 @@ class TurnWatcher:
     # --- replies of turns -----------------------------------------------------------------------
 
     async def settle(self, uid: int | None = None, session_id: str | None = None) -> None:
-        """Replies of turns that ended and were released: messages to the session, then they go.
+        """Replies that ended and were released: messages, or calls, to the session, then they go.
 
         Of one session for who asks about it, so that what it is told is behind what it has said;
         and behind the end of whoever worked on it.
@@ -203,6 +210,9 @@ class TurnWatcher:
 
     async def _settle(self, stream: Stream) -> None:
         found = await self._complete(stream)
+        if found is None and stream.begin.turn_id is None:
+            await self._go_with_calls(stream)
+            return
         if found is None:
             names = (stream.begin.turn_id or "", stream.begin.session_id, stream.begin.stream_id)
             shown = tuple(escaped_line(one) for one in names)
@@ -212,7 +222,7 @@ class TurnWatcher:
             if stream.restored_seq >= 0 and not stream.gone:
                 text = "turn %s is of no session: if %s was one its files are gone; reply %s goes"
                 _log.warning(text, *shown)
-            self._let_go(stream)
+            await self._go_with_calls(stream)
             return
         uid, session_id, reply = stream.begin.uid, found.ledger.session_id, found.reply
         is_older = stream.is_anew or stream.restored_seq >= 0
@@ -226,6 +236,7 @@ class TurnWatcher:
                 return  # deleted, or closed: the next look opens it again
             held = [(one, await self._of.put(session, turn_id, one)) for one in told]
             entries = await self._of.named(found.ledger, reply.stream_id, held)
+            calls = await self._calls.entries(found.ledger, found.read, is_moved=True) or []
             if session.is_gone:
                 return  # the next look lets the reply go
         messages = [
@@ -238,24 +249,106 @@ class TurnWatcher:
         turn = ledger.state.journal.turn(turn_id)
         if turn is None:
             return  # deleted and begun anew meanwhile: the next look lets the reply go
-        if any(one.id in ledger.state.ids and not one.once for one in messages):
+        if any(one.id in ledger.state.ids and not one.once for one in (*messages, *calls)):
             return  # taken by another entry meanwhile: the next look finds another id
-        messages = placed(messages, ledger.state, turn, reply.parent)
+        self._move(stream, ledger, placed(messages, ledger.state, turn, reply.parent) + calls)
+
+    def _move(self, stream: Stream, ledger: SessionLog, entries: list[wire.NewEntry]) -> None:
         now = event_loop.now()
-        if not self._engine.turn_commit.move(stream, ledger, messages, self._wall_ms(), now):
+        if not self._engine.turn_commit.move(stream, ledger, entries, self._wall_ms(), now):
             self._engine.when("synced", partial(self._go, stream), now)
         self._flusher.wake()
+
+    # --- calls of replies that leave no messages --------------------------------------------------
+
+    async def _go_with_calls(self, stream: Stream) -> None:
+        """It leaves no messages. What its session is to know of its calls goes there first."""
+        read = await self._read(stream)
+        found = (
+            None
+            if read is None
+            else await self._left_of(read, stream.session_ids, stream.begin.uid)
+        )
+        if found is None:
+            self._let_go(stream)
+            return
+        ledger, entries = found
+        if not stream.gone and self._may_take(ledger, entries):  # else the next look finds others
+            self._move(stream, ledger, entries)
+
+    async def keep_calls(self, uid: int, stream_id: str) -> None:
+        """A reply is to be resolved: first what its session is to know of its calls is there,
+        durably. Nothing where there is no such reply, or none that can be read. OSError, Refusal.
+        """
+        stream = self._engine.registry.by_key.get((uid, stream_id))
+        where = self._engine.partials.where(uid, stream_id)
+        if stream is None and where is not None:
+            await self.keep_calls_of_partial(uid, *where)
+        elif stream is None or not self._engine.turn_commit.is_awaited(stream):
+            return
+        elif await self._ledgers_of(stream):
+            await self._keep(uid, await self._read(stream), stream.session_ids)
+
+    async def keep_calls_of_partial(self, uid: int, session: str, name: str) -> None:
+        """The same, by the names of its file."""
+        if not self._engine.session_logs.may_have(uid):
+            return
+        ended = dict[str, set[int]]()
+        try:
+            read = _last_of(await self._reader.replies(uid, [], [(session, name)], ended), ended)
+        except FormatError as error:  # who asks for it to go knows it by name
+            _log.error("calls of a reply that is resolved are not known: %s", error)
+            return
+        await self._keep(uid, read, () if read is None else (read.reply.session_id,))
+
+    async def _keep(self, uid: int, read: ReadReply | None, session_ids: Iterable[str]) -> None:
+        async with self._moving:
+            found = None if read is None else await self._left_of(read, session_ids, uid)
+            if found is None:
+                return
+            ledger, entries = found
+            if not self._may_take(ledger, entries):
+                text, limit = "its session has changed meanwhile: resolve it again", "unchanged"
+                raise Refusal("behind", text, ledger.session_id, limit)
+            self._append(ledger, entries)
+        if not ledger.is_synced:
+            await self._sessions.until("synced")
+
+    def _may_take(self, ledger: SessionLog, entries: list[wire.NewEntry]) -> bool:
+        """It is the session still, and nobody has taken these ids."""
+        if ledger.state is None or not self._engine.session_logs.is_open(ledger):
+            return False
+        return not any(one.id in ledger.state.ids for one in entries)
+
+    async def _left_of(
+        self, read: ReadReply, session_ids: Iterable[str], uid: int
+    ) -> tuple[SessionLog, list[wire.NewEntry]] | None:
+        """Where its calls are to be known, and the entries that are not there yet. None: it has
+        none, or no session with a ledger.
+        """
+        turn_id, ledger = read.reply.turn_id, None
+        for session_id in dict.fromkeys(session_ids):
+            there = await self._sessions.open(uid, session_id, appends=True)
+            if there is None or there.state is None:
+                continue
+            if ledger is None or there.state.journal.turn(turn_id) is not None:
+                ledger = there
+        entries = (
+            None if ledger is None else await self._calls.entries(ledger, read, is_moved=False)
+        )
+        return None if ledger is None or entries is None else (ledger, entries)
 
     async def _complete(self, stream: Stream) -> _Complete | None:
         """A reply that is complete, or was released though its end is lost, with its session; None
         where that does not know its turn.
         """
         turn_id = stream.begin.turn_id
-        assert turn_id is not None
+        if turn_id is None:
+            return None
         for ledger in await self._ledgers_of(stream):
             if ledger.state and ledger.state.journal.turn(turn_id):
-                reply = await self._whole(stream)
-                return None if reply is None else _Complete(reply, ledger)
+                read = await self._read(stream)
+                return None if read is None or not _is_whole(read) else _Complete(read, ledger)
         return None
 
     async def _ledgers_of(self, stream: Stream) -> list[SessionLog]:
@@ -263,12 +356,9 @@ class TurnWatcher:
         found = [await self._sessions.open(stream.begin.uid, one) for one in stream.session_ids]
         return [one for one in found if one is not None]
 
-    async def _whole(self, stream: Stream) -> PartialReply | None:
-        found = await self._reader.replies(stream.begin.uid, [stream], [])
-        reply = from_recovered(found[-1][1]) if found else None
-        if reply is None or reply.status in ("errored", "cancelled"):
-            return None
-        return reply
+    async def _read(self, stream: Stream) -> ReadReply | None:
+        ended = dict[str, set[int]]()
+        return _last_of(await self._reader.replies(stream.begin.uid, [stream], [], ended), ended)
 
     async def _may_have_lost_its_turn(self, stream: Stream) -> bool:
         """It is complete, and that no session knows its turn may be damage: then it is not let go.
@@ -282,7 +372,10 @@ class TurnWatcher:
             one.state is not None and one.state.last_seq > len(one.state.ids) for one in ledgers
         )
         was_there = bool(ledgers) and stream.restored_seq >= 0
-        return (missing or was_there) and await self._whole(stream) is not None
+        if not missing and not was_there:
+            return False
+        read = await self._read(stream)
+        return read is not None and _is_whole(read)
 
     def _go(self, stream: Stream) -> None:
         """Its messages are synced."""
@@ -297,3 +390,16 @@ class TurnWatcher:
             self._engine.release(stream, Flag.RELEASED, event_loop.now())
         self._engine.turn_commit.settled(stream)
         self._flusher.wake()
+
+
+def _last_of(
+    found: list[tuple[Order, wire.Recovered]], ended: dict[str, set[int]]
+) -> ReadReply | None:
+    if not found:
+        return None
+    told = found[-1][1]
+    return ReadReply(from_recovered(told), ended.get(told.stream_id, set()))
+
+
+def _is_whole(read: ReadReply) -> bool:
+    return read.reply.status not in ("errored", "cancelled")

@@ -6,6 +6,7 @@ were not finished (`finish_intents.py`), writing files (`session_store/checkpoin
 
 from __future__ import annotations
 
+import logging
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
 
 __all__ = ["restore_sessions"]
 
+_log = logging.getLogger("walld.sessions")
+
 
 async def restore_sessions(
     engine: Engine,
@@ -37,6 +40,12 @@ async def restore_sessions(
     disk: Disk,
 ) -> None:
     """Before anybody asks. Lines are pending again up to where power tore them."""
+    try:
+        users = await files.thread.run(files.ledgers.users)
+    except OSError as error:
+        _log.error("who has sessions is not known: %s", error)
+        users = None
+    engine.session_logs.has(users)
     await intent_finisher.restore()
     doubt = await files.thread.run(partial(doubt_of, disk, recovered))
     sessions.in_doubt(doubt)

@@ -31,6 +31,8 @@ from walld.wal import records
 from walld.wal.index import OFFSET_BITS
 
 if TYPE_CHECKING:
+    from collections.abc import Awaitable, Callable
+
     from walld.daemon.storage.disk_threads import Worker
     from walld.daemon.storage.flusher import Flusher
     from walld.daemon.storage.read_errors import BadRecord
@@ -62,6 +64,8 @@ class PartialWriter:
         self._reader = reader
         self._thread = thread
         self._retention = retention_seconds
+        self.before_age: Callable[[int, str, str], Awaitable[None]] = _nothing
+        """Done before one goes for its age, by its names."""
         self._ages: Ages | None = None
         """None until it is read."""
         self._looked_at_ms: int | None = None
@@ -396,6 +400,7 @@ class PartialWriter:
             )
         for names in ages.past(self._retention * 1000):
             try:
+                await self.before_age(*names)
                 await self.resolve_partial(*names)
             except (FileNotFoundError, Refusal):
                 continue  # resolved meanwhile; or its owner is back, and it is no partial
@@ -428,3 +433,7 @@ class PartialWriter:
     async def _remove(self, uid: int, session: str, name: str) -> None:
         await self._thread.run(lambda: self._store.remove_named(uid, session, name))
         self._engine.partials.remove(uid, session, name)
+
+
+async def _nothing(_uid: int, _session: str, _name: str) -> None:
+    """No session needs anything of it."""

@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from walld.partials.store import PartialStore
     from walld.wal.segment_files import SegmentFiles
 
-__all__ = ["ReplyReader"]
+__all__ = ["Order", "ReplyReader"]
 
 _log = logging.getLogger("walld.reply_reader")
 _AT_ONCE_BYTES = 64 * 1024

@@ -1,0 +1,204 @@
+"""Keeps in a session the calls of a reply that goes and leaves no message of them.
+
+Owns: which calls those are, and the `model_call` entries that tell of them. Refuses: when a reply
+goes (`turn_watcher.py`), its messages (`reply_messages.py`), what became of a call
+(`sessions/state/account.py`).
+
+Invariants: of text, results and arguments nothing is kept but a hash of the arguments: a released
+reply's bytes leave the disk (P5). What an entry of the session says already is not said again. Of
+an attempt that was begun anew only steps that had ended count: nobody had the others' calls whole.
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
+
+from walld_client.encoding import wtf8
+from walld_client.wire import messages as wire
+
+from walld import limits
+from walld.daemon.session_store.reply_messages import OF_INFO
+from walld.sessions.state.call_account import arguments_hash
+from walld.sessions.state.entries import fitting, line_event, next_id
+
+if TYPE_CHECKING:
+    from walld_client.recovered.partial import PartialReply
+    from walld_client.recovered.segments import Segment
+
+    from walld.daemon.session_store.open_sessions import Sessions
+    from walld.engine.session_log import SessionLog
+    from walld.sessions.state.events import Event
+
+__all__ = ["ReadReply", "ReleasedCalls"]
+
+_CALLS_MAX: Final = 256
+"""Of a step in one entry."""
+_LISTS: Final = frozenset(("calls", "results"))
+_FACTS: Final = ("call_id", "seq", "outcome")
+
+
+class ReadReply(NamedTuple):
+    """ended: first seqs of what was said in steps of earlier attempts that had ended (`fold`)."""
+
+    reply: PartialReply
+    ended: set[int]
+
+
+class ReleasedCalls:
+    """The entries for them, of one daemon."""
+
+    def __init__(self, sessions: Sessions) -> None:
+        self._sessions = sessions
+
+    async def entries(
+        self, ledger: SessionLog, read: ReadReply, *, is_moved: bool
+    ) -> list[wire.NewEntry] | None:
+        """Those that the session lacks, with ids that are free; None of a reply without calls.
+
+        is_moved: the messages of its last attempt go to the session with it.
+        """
+        reply, found = read.reply, list[wire.NewEntry]()
+        steps = _steps(reply, read.ended, with_last=not is_moved)
+        for first_seq, segments in steps:
+            said = set[int]()
+            for event in (await self._there(ledger, f"{reply.stream_id}:{first_seq}"))[1]:
+                said |= _said_in_message(event, reply, segments)
+            left = [one for one in segments if one.first_seq not in said]
+            for at in range(0, len(left), _CALLS_MAX):
+                part = left[at : at + _CALLS_MAX]
+                named_by = part[0].first_seq if at else first_seq
+                found += await self._entries(ledger, reply, (first_seq, named_by), part)
+        return found if steps else None
+
+    async def _entries(
+        self, ledger: SessionLog, reply: PartialReply, seqs: tuple[int, int], left: list[Segment]
+    ) -> list[wire.NewEntry]:
+        """One, or more where that would be too long. seqs: of the step, and for its id."""
+        free, there = await self._there(ledger, f"{reply.stream_id}:{seqs[1]}:call")
+        payload = _payload(reply, seqs[0], left)
+        for event in there:
+            if event.type == "model_call" and _is_of(event, reply):
+                for name in _LISTS & payload.keys():
+                    known = [_facts(one) for one in _dicts(event.payload.get(name))]
+                    payload[name] = [one for one in payload[name] if _facts(one) not in known]
+        if not any(payload.get(name) for name in _LISTS):
+            return []
+        encoded = json.dumps(payload, ensure_ascii=True, separators=(",", ":")).encode("ascii")
+        if len(encoded) > limits.LEDGER_PAYLOAD_BYTES_MAX and len(left) > 1:
+            half = len(left) // 2
+            first = await self._entries(ledger, reply, seqs, left[:half])
+            seqs = seqs[0], left[half].first_seq
+            return first + await self._entries(ledger, reply, seqs, left[half:])
+        return [wire.NewEntry("model_call", encoded, free, turn=reply.turn_id, leaf=False)]
+
+    async def _there(self, ledger: SessionLog, wanted: str) -> tuple[str, list[Event]]:
+        """The first id that is free, and the entries that have those before it."""
+        assert ledger.state is not None
+        name = fitting(wanted)
+        there: list[Event] = []
+        while (seq := ledger.state.ids.get(name)) is not None:
+            held = await self._sessions.lines(ledger.uid, ledger.session_id, seq - 1, 1)
+            there += [line_event(line) for line in ([] if held is None else held.lines)]
+            name = next_id(name)
+        return name, there
+
+
+def _steps(
+    reply: PartialReply, ended: set[int], *, with_last: bool
+) -> list[tuple[int, list[Segment]]]:
+    """First seq, calls and results of each step that has any which count."""
+    steps: dict[tuple[int, int], list[Segment]] = {}
+    for one in reply.segments:
+        steps.setdefault((one.attempt, one.step), []).append(one)
+    found = []
+    for (attempt, _), segments in steps.items():
+        is_last = attempt == reply.attempts - 1
+        counted = [
+            one
+            for one in segments
+            if one.kind in ("tool", "tool_result") and one.call_id is not None
+            if (with_last if is_last else one.first_seq in ended)
+        ]
+        if counted:
+            found.append((segments[0].first_seq, counted))
+    return found
+
+
+def _said_in_message(event: Event, reply: PartialReply, segments: list[Segment]) -> set[int]:
+    """Seqs of those that the entry of their step says, whoever appended that."""
+    message, said = event.payload, set[int]()
+    if event.type != "message" or message.get("_wal_stream") != reply.stream_id:
+        return said
+    calls, results = (_dicts(message.get(name)) for name in ("tool_calls", "tool_results"))
+    for one in segments:
+        named = [there for there in calls if there.get("id") == one.call_id]
+        if one.kind == "tool_result":
+            is_said = any(there.get("id") == one.call_id for there in results)
+        else:  # an entry of before has no seqs
+            is_said = any(there.get("seq", one.first_seq) == one.first_seq for there in named)
+        if is_said:
+            said.add(one.first_seq)
+    return said
+
+
+def _is_of(event: Event, reply: PartialReply) -> bool:
+    """It tells of that reply, and of none before it that had the same name."""
+    told = event.payload.get("stream"), event.payload.get("started_at_ms"), event.turn
+    return told == (reply.stream_id, _started_at_ms(reply), reply.turn_id)
+
+
+def _started_at_ms(reply: PartialReply) -> int:
+    return round(reply.started_at * 1000)
+
+
+def _payload(reply: PartialReply, step: int, left: list[Segment]) -> dict[str, Any]:
+    """What is known of one step. error_class, finish_reason: of the reply's last one."""
+    calls = [_call(one) for one in left if one.kind == "tool"]
+    results = [
+        {"call_id": one.call_id, "seq": one.first_seq, "outcome": one.outcome}
+        for one in left
+        if one.kind == "tool_result"
+    ]
+    told: dict[str, Any] = {
+        "stream": reply.stream_id,
+        "step": step,
+        "started_at_ms": _started_at_ms(reply),
+        "status": reply.status,
+        "calls": calls,
+    }
+    if results:
+        told["results"] = results
+    last = reply.segments[-1]
+    if (left[0].attempt, left[0].step) == (last.attempt, last.step):
+        if reply.error is not None and reply.error.kind is not None:
+            told["error_class"] = reply.error.kind
+        if reply.finish_reason is not None:
+            told["finish_reason"] = reply.finish_reason
+    return {name: wtf8.jsonable(value) for name, value in told.items()}
+
+
+def _call(segment: Segment) -> dict[str, Any]:
+    """pending: its arguments never became whole, so that nobody can have run it."""
+    said, outcome = segment.arguments, segment.outcome
+    is_begun = said is not None and said.lstrip().startswith("{")
+    if outcome == "unknown" and is_begun and not segment.arguments_complete:
+        outcome = "pending"
+    told: dict[str, Any] = {
+        "call_id": segment.call_id,
+        "name": segment.name,
+        "seq": segment.first_seq,
+        "outcome": outcome,
+        "arguments_hash": arguments_hash(said) if segment.arguments_complete else None,
+    }
+    info = segment.info if isinstance(segment.info, dict) else {}
+    risk = (name for name in sorted(OF_INFO) if isinstance(info.get(name), (str, bool)))
+    return told | {name: info[name] for name in risk}
+
+
+def _facts(one: dict[str, Any]) -> list[Any]:
+    return [one.get(name) for name in _FACTS]
+
+
+def _dicts(listed: object) -> list[dict[str, Any]]:
+    return [one for one in listed if isinstance(one, dict)] if isinstance(listed, list) else []
