@@ -31,7 +31,19 @@ from walld.sessions.state.events import Event, check_payload
 from walld.sessions.state.path import path_events
 from walld.sessions.views.call_results import journal_messages, with_results, without_unknown
 
-__all__ = ["UNKNOWN_WORDS", "Fate", "edit_target", "fates", "messages", "submitted_message"]
+__all__ = [
+    "UNKNOWN_WORDS",
+    "Conversation",
+    "Fate",
+    "Item",
+    "Place",
+    "check_words",
+    "edit_target",
+    "fates",
+    "messages",
+    "submitted_message",
+    "tell",
+]
 
 UNKNOWN_WORDS: Final = ("say", "drop")
 """What is done with calls of which nobody knows whether they ran."""
@@ -53,14 +65,35 @@ def messages(
     stands beside the session is its beginning there, so the client renders what it has read.
     Raises BadArgument.
     """
+    check_words(format, unknown)
+    if not events:
+        return None
+    path = path_events(events, branch)
+    told = tell(Conversation(), events, path, unreleased, compacted=compacted)
+    return in_format(without_unknown(told) if unknown == "drop" else told, format)
+
+
+def check_words(format: str, unknown: str) -> None:  # noqa: A002
+    """Raises BadArgument for a word that `messages` does not know."""
     if format not in FORMATS:
         raise BadArgument("format", format, " | ".join(FORMATS))
     if unknown not in UNKNOWN_WORDS:
         raise BadArgument("unknown", unknown, " | ".join(UNKNOWN_WORDS))
-    if not events:
-        return None
-    conversation, calls = _Conversation(), calls_of_events(events, unreleased)
-    path = path_events(events, branch)
+
+
+def tell(
+    conversation: Conversation,
+    events: Sequence[Event],
+    path: Sequence[Event],
+    unreleased: Sequence[Unreleased],
+    *,
+    compacted: bool,
+    begins: list[tuple[int, Item]] | None = None,
+) -> list[dict[str, Any]]:
+    """The plain messages of a path. conversation: an empty one. begins: is given the place of each
+    message that an entry said; the others stand behind one of those.
+    """
+    calls = calls_of_events(events, unreleased)
     gone = calls.told_of_gone()
     placed = {reply.turn for reply in (*unreleased, *(one for one, _ in gone))}
     if calls.has_recovered and (recovered := _recovered_streams(path)):
@@ -76,10 +109,10 @@ def messages(
             conversation.take(place, event)
     if calls.calls or placed:
         said = [*(_not_there(unreleased, events) if unreleased else ()), *gone]
-        told = conversation.with_calls(calls, said, compacted=compacted)
-    else:
-        told = conversation.seen() if compacted else conversation.whole()
-    return in_format(without_unknown(told) if unknown == "drop" else told, format)
+        return conversation.with_calls(calls, said, compacted=compacted, begins=begins)
+    if begins is not None:
+        begins += enumerate(conversation.listed(compacted=compacted))
+    return conversation.seen() if compacted else conversation.whole()
 
 
 def _recovered_streams(path: Sequence[Event]) -> set[tuple[str | None, str]]:
@@ -127,8 +160,8 @@ def fates(events: Sequence[Event]) -> dict[str, Fate]:
     """By the ids of their entries, those on the path to the leaf that do not stand as they were
     said. What a compaction hides does stand.
     """
-    conversation = _Conversation()
-    items: dict[str, _Item] = {}
+    conversation = Conversation()
+    items: dict[str, Item] = {}
     for place, event in enumerate(path_events(events) if events else ()):
         conversation.take(place, event)
         if event.type in ("message", "turn_submitted"):
@@ -150,7 +183,7 @@ def edit_target(events: Sequence[Event], of: str = "") -> dict[str, str] | None:
     """
     if not events:
         return None
-    conversation = _Conversation()
+    conversation = Conversation()
     path = path_events(events)
     for place, event in enumerate(path):
         conversation.take(place, event)
@@ -184,7 +217,7 @@ def submitted_message(event: Event) -> dict[str, Any]:
     return message | {"_turn": event.turn, "_message_id": payload.get("message_id")}
 
 
-class _Item:
+class Item:
     """A message of the list. place: of its entry on the path. gone: why it is there no more.
 
     of_turn: the turn in which it stands, where it was recovered and appended later.
@@ -200,34 +233,34 @@ class _Item:
         self.of_turn: str | None = None
 
 
-class _Place(NamedTuple):
+class Place(NamedTuple):
     """Of an intent on the path, or the last entry of a turn. tail: the message it stands behind, of
     what is seen; last: of all.
     """
 
     place: int
     id: str
-    tail: _Item | None
-    last: _Item | None
+    tail: Item | None
+    last: Item | None
 
 
-class _Conversation:
+class Conversation:
     """The list while a path is walked. What is seen: `prefix`, then `items` from `kept_from`."""
 
     def __init__(self) -> None:
-        self.items: list[_Item] = []
-        self.prefix: list[_Item] = []
+        self.items: list[Item] = []
+        self.prefix: list[Item] = []
         self.kept_from = 0
-        self.by_id: dict[str, list[_Item]] = {}
+        self.by_id: dict[str, list[Item]] = {}
         """Entry id -> its items."""
-        self.by_message_id: dict[str, list[_Item]] = {}
-        self.by_reply: dict[tuple[object, object], dict[str | None, _Item]] = {}
+        self.by_message_id: dict[str, list[Item]] = {}
+        self.by_reply: dict[tuple[object, object], dict[str | None, Item]] = {}
         """By turn; None: it does not say of which."""
         self.place_of: dict[str, int] = {}
-        self.intents: list[_Place] = []
+        self.intents: list[Place] = []
         self.turn: str | None = None
         """The one that was submitted last."""
-        self.ends: dict[str, _Place] = {}
+        self.ends: dict[str, Place] = {}
         """The last entry of a turn before the next was submitted."""
         self.turn_of: dict[str, str | None] = {}
         """Stream -> the turn that it is a reply of."""
@@ -235,6 +268,10 @@ class _Conversation:
         """Stream -> where a turn's reply began."""
         self.kept_place = 0
         """Of the first entry that the last compaction kept."""
+
+    def listed(self, *, compacted: bool) -> list[Item]:
+        """What is seen, or all."""
+        return [*self.prefix, *self.items[self.kept_from :]] if compacted else self.items
 
     def seen(self) -> list[dict[str, Any]]:
         return [item.message for item in (*self.prefix, *self.items[self.kept_from :])]
@@ -248,6 +285,7 @@ class _Conversation:
         unreleased: Sequence[tuple[Unreleased, dict[str, Any]]] = (),
         *,
         compacted: bool,
+        begins: list[tuple[int, Item]] | None = None,
     ) -> list[dict[str, Any]]:
         """What is seen, or all, with the results of calls, the calls that no message names, and
         messages of replies.
@@ -265,7 +303,7 @@ class _Conversation:
         is_placed = bool(by_intent) or bool(self.ends)
         standing = {id(item) for item in items} if is_placed else set[int]()
 
-        def tail_of(one: _Place) -> int | None:
+        def tail_of(one: Place) -> int | None:
             """The message it stands behind, by id(); None where that is not seen."""
             tail = one.tail if compacted else one.last
             if tail is None and compacted and one.place < self.kept_place:
@@ -294,6 +332,8 @@ class _Conversation:
         for at, item in enumerate(items):
             message = item.message
             is_said = message.get("role") == "assistant"
+            if begins is not None:
+                begins.append((len(told), item))
             told.append(with_results(message, calls, shown) if is_said else message)
             if at in answers:
                 shown.difference_update(answers[at])  # for calls behind it, it is in no list
@@ -303,15 +343,15 @@ class _Conversation:
 
     def _placed(
         self,
-        items: list[_Item],
+        items: list[Item],
         unreleased: Sequence[tuple[Unreleased, dict[str, Any]]],
-        tail_of: Callable[[_Place], int | None],
+        tail_of: Callable[[Place], int | None],
         behind: dict[int, list[_Behind]],
         calls: Calls,
-    ) -> list[_Item]:
+    ) -> list[Item]:
         """Messages of replies to where their turns end; the items that stay where they are."""
         retried = set(calls.turns.values())
-        stay: list[_Item] = []
+        stay: list[Item] = []
         said: list[tuple[str, object, dict[str, Any]]] = []
         for item in items:
             message = item.message
@@ -348,14 +388,14 @@ class _Conversation:
         if turn == self.turn and kind != "tool_settled" and not is_said:
             self.ends[turn] = self._place(place, "")
 
-    def _place(self, place: int, name: str) -> _Place:
+    def _place(self, place: int, name: str) -> Place:
         count = len(self.items)
         while count and self.items[count - 1].of_turn is not None:
             count -= 1  # it stands elsewhere
         last = self.items[count - 1] if count else None
         is_hidden = count <= self.kept_from
         tail = (self.prefix[-1] if self.prefix else None) if is_hidden else last
-        return _Place(place, name, tail, last)
+        return Place(place, name, tail, last)
 
     def take(self, place: int, event: Event) -> None:
         """The next entry of the path."""
@@ -400,15 +440,15 @@ class _Conversation:
                 item.message = message
         self.by_id.setdefault(entry_id, []).append(item)
 
-    def _item(self, place: int, message: dict[str, Any]) -> _Item:
-        item = _Item(place, message)
+    def _item(self, place: int, message: dict[str, Any]) -> Item:
+        item = Item(place, message)
         message_id = message.get("_message_id")
         if isinstance(message_id, str):
             self.by_message_id.setdefault(message_id, []).append(item)
         self._know(item, message)
         return item
 
-    def _know(self, item: _Item, message: dict[str, Any]) -> None:
+    def _know(self, item: Item, message: dict[str, Any]) -> None:
         """It stands for that step of that reply from now on, the newest last."""
         if (reply := _reply_of(message)) is None:
             return
@@ -421,7 +461,7 @@ class _Conversation:
         of_turns.pop(turn, None)
         of_turns[turn] = item
 
-    def _said_before(self, message: dict[str, Any]) -> _Item | None:
+    def _said_before(self, message: dict[str, Any]) -> Item | None:
         """The item of the same step of the same reply, where there is one."""
         reply = _reply_of(message)
         of_turns = {} if reply is None else self.by_reply.get(reply, {})
@@ -430,7 +470,7 @@ class _Conversation:
             return next(reversed(of_turns.values()), None)
         return of_turns.get(turn) or of_turns.get(None)
 
-    def named(self, name: str, message_id: object = None) -> Sequence[_Item]:
+    def named(self, name: str, message_id: object = None) -> Sequence[Item]:
         """What the entry of that id said, or else what goes by that message id.
 
         message_id: the one that is meant; `name` is then the entry that holds it.
@@ -477,7 +517,7 @@ class _Conversation:
             said = [{"role": "user", "content": content, "_compaction": event.id}]
             self.kept_from = self._place_in_items(payload["first_kept"])
             self.kept_place = self.place_of.get(payload["first_kept"], place)
-        added = [_Item(place, message) for message in said]
+        added = [Item(place, message) for message in said]
         self.prefix = [*self.prefix, *added] if payload.get("append") else added
         if "replacement" not in payload:
             self.by_id[event.id] = added
@@ -527,7 +567,7 @@ def _told_behind(placed: Sequence[_Behind], calls: Calls) -> list[dict[str, Any]
     return told + journal_messages(named, calls)
 
 
-def _go(items: list[_Item], why: str, begin: int = 0) -> None:
+def _go(items: list[Item], why: str, begin: int = 0) -> None:
     """Those from there on are in the list no more."""
     for item in items[begin:]:
         item.gone = why

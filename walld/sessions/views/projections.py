@@ -16,7 +16,8 @@ from walld.sessions.state.events import Event
 from walld.sessions.views.audit import audit
 from walld.sessions.views.evaluation import evaluation
 from walld.sessions.views.find import find
-from walld.sessions.views.messages import edit_target, messages
+from walld.sessions.views.message_page import messages_or_page
+from walld.sessions.views.messages import edit_target
 from walld.sessions.views.state_view import state_view
 from walld.sessions.views.trace import trace
 from walld.sessions.views.transcript import transcript
@@ -38,8 +39,15 @@ _TABLE: Final = (dict, type(None))
 
 PROJECTIONS: Final[dict[str, _Projection]] = {
     "messages": _Projection(
-        messages,
-        {"format": (str,), "branch": _TEXT, "compacted": (bool,), "unknown": (str,)},
+        messages_or_page,
+        {
+            "format": (str,),
+            "branch": _TEXT,
+            "compacted": (bool,),
+            "unknown": (str,),
+            "last": (int, type(None)),
+            "before": _TEXT,
+        },
         with_unreleased=True,
     ),
     "state": _Projection(state_view, {}),

@@ -1,0 +1,130 @@
+"""Laws of pages of messages on random ledgers: a page is a slice of the whole list."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from session_log import Log
+from test_session_calls import check_anthropic, check_openai, ledger
+from test_session_messages import conversations
+from test_session_unreleased import world
+from walld_client.recovered.provider import in_format
+
+from walld.sessions.state.account import Unreleased
+from walld.sessions.state.errors import BadArgument
+from walld.sessions.state.events import Event
+from walld.sessions.views.message_page import NeedsMore, page
+from walld.sessions.views.messages import messages
+from walld.sessions.views.tail_index import TailIndex
+
+
+class Seen:
+    """What a run of a law met: one that met nothing shows nothing."""
+
+    def __init__(self) -> None:
+        self.pages = self.widened = self.starts = self.tails = self.needed_more = 0
+
+
+def index_of(events: Sequence[Event]) -> TailIndex:
+    index = TailIndex()
+    for event in events:
+        index.take(event)
+    return index
+
+
+def check_pages(
+    events: Sequence[Event], replies: Sequence[Unreleased], seen: Seen, told: str, **more: Any
+) -> None:
+    """The list by pages of a length, from all events, and from some independent places."""
+    rand = random.Random(told)
+    whole = messages(events, unreleased=replies, **more) or []
+    index = index_of(events)
+    starts = [one for one in index._starts if is_enough(index, one, replies)]
+    starts = rand.sample(starts, min(2, len(starts)))
+    for last in [rand.choice([1, 1, 2, 2, 3, 5, max(len(whole), 1)])]:
+        rest, before = len(whole), None
+        while True:
+            found = page(events, last=last, before=before, unreleased=replies, **more)
+            assert found is not None
+            listed = found["messages"]
+            assert listed == whole[rest - len(listed) : rest], f"{told}, last {last} of {rest}"
+            assert len(listed) >= min(last, rest), told
+            seen.pages += 1
+            seen.widened += len(listed) > last
+            for start in starts:
+                seen.starts += 1
+                behind = [one for one in events if one.seq >= start]
+                try:
+                    tail = page(
+                        behind,
+                        last=last,
+                        before=before,
+                        unreleased=replies,
+                        is_whole=start == events[0].seq,
+                        **more,
+                    )
+                except NeedsMore:
+                    seen.needed_more += 1
+                    continue
+                assert tail == found, f"{told}, last {last} before {before}, from {start}"
+                seen.tails += start > events[0].seq
+            check_formats(whole[:rest], listed, told)
+            rest -= len(listed)
+            before = found["before"]
+            assert (before is None) == (rest == 0), told
+            if before is None:
+                break
+
+
+def is_enough(index: TailIndex, start: int, replies: Sequence[Unreleased]) -> bool:
+    return index.is_enough(start, replies)
+
+
+def check_formats(whole: list[dict[str, Any]], listed: list[dict[str, Any]], told: str) -> None:
+    """A provider is sent of a page what it is sent of the whole: all but for names and the begin."""
+    assert check_openai(in_format(listed, "openai")) == check_anthropic(
+        in_format(listed, "anthropic")
+    ), told
+
+
+def test_pages_of_random_ledgers_are_slices() -> None:
+    seen = Seen()
+    for seed in range(400):
+        log, rand = ledger(seed), random.Random(seed)
+        branch = rand.choice([None, rand.choice(log.events).id])
+        more: dict[str, Any] = {"branch": branch, "compacted": seed % 3 > 0}
+        more["unknown"] = "drop" if seed % 4 == 0 else "say"
+        check_pages(log.events, (), seen, f"ledger {seed}", **more)
+    assert min(vars(seen).values()) > 50, vars(seen)
+
+
+def test_pages_with_unreleased_replies_are_slices() -> None:
+    seen = Seen()
+    for seed in range(200):
+        events, replies, branches = world(seed)
+        for branch in branches:
+            more: dict[str, Any] = {"branch": branch, "compacted": seed % 3 > 0}
+            check_pages(events, replies, seen, f"ledger {seed}, branch {branch}", **more)
+    assert seen.tails > 0, vars(seen)
+
+
+@settings(deadline=None, max_examples=100)
+@given(conversations())
+def test_pages_of_conversations_are_slices(log: Log) -> None:
+    seen = Seen()
+    check_pages(log.events, (), seen, "a conversation")
+    check_pages(log.events, (), seen, "a conversation", compacted=False)
+
+
+@pytest.mark.sweep
+def test_pages_of_many_random_ledgers_are_slices() -> None:
+    seen = Seen()
+    for seed in range(500, 20000):
+        check_pages(ledger(seed).events, (), seen, f"ledger {seed}", compacted=seed % 3 > 0)
+        events, replies, branches = world(seed)
+        for branch in branches:
+            check_pages(events, replies, seen, f"world {seed}, branch {branch}", branch=branch)

@@ -1,0 +1,339 @@
+"""The last messages of a path, a page at a time, of no more entries than it takes.
+
+Owns: where a page may begin, its cursor, and whether the entries of a session's end suffice for it.
+Refuses: what the messages are (`messages.py`), where an end may begin (`tail_index.py`), reading.
+
+A page begins with a message that an entry said, so that the calls and replies that stand behind it
+go with it. It takes no call from its result, and no message from one that a provider is sent as the
+same message. A cursor names that entry, and the leaf of the first page: the pages behind it are
+those of the path up to there, whatever is appended meanwhile.
+
+Invariants: a page is a slice of what `messages` has of all events; `NeedsMore` where those at hand
+may not say so. Pages by their cursors are the whole list, each message once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final, NamedTuple
+
+from walld_client.recovered.provider import in_format
+
+from walld.sessions.state.account import Calls, Unreleased, calls_in, results_in
+from walld.sessions.state.errors import BadArgument
+from walld.sessions.state.events import Event
+from walld.sessions.state.path import NO_PLACE, path_events
+from walld.sessions.views.call_results import without_unknown
+from walld.sessions.views.messages import Conversation, Item, Place, check_words, messages, tell
+
+__all__ = ["NeedsMore", "messages_or_page", "page"]
+
+_ELSEWHERE: Final = -2
+"""A place before the events at hand, or in none."""
+_RESULTS: Final = frozenset(("done", "failed", "timeout", "cancelled"))
+
+
+class NeedsMore(Exception):  # noqa: N818  nothing is wrong
+    """The events at hand do not say what the page is."""
+
+
+def messages_or_page(
+    events: Sequence[Event],
+    format: str = "plain",  # noqa: A002
+    branch: str | None = None,
+    compacted: bool = True,
+    unknown: str = "say",
+    unreleased: Sequence[Unreleased] = (),
+    last: int | None = None,
+    before: str | None = None,
+) -> list[dict[str, Any]] | dict[str, Any] | None:
+    """The view `messages`: a list, and with `last` a page of it. Raises BadArgument."""
+    if last is None and before is None:
+        return messages(events, format, branch, compacted, unknown, unreleased)
+    return page(
+        events,
+        format,
+        branch,
+        compacted,
+        unknown,
+        unreleased,
+        last=last,
+        before=before,
+    )
+
+
+def page(
+    events: Sequence[Event],
+    format: str = "plain",  # noqa: A002
+    branch: str | None = None,
+    compacted: bool = True,
+    unknown: str = "say",
+    unreleased: Sequence[Unreleased] = (),
+    *,
+    last: int | None,
+    before: str | None = None,
+    is_whole: bool = True,
+) -> dict[str, Any] | None:
+    """`messages`: the last n, or so many before the page of a cursor; a few more where they belong
+    together. `before`: the cursor of this page, None where it is the first of the list.
+
+    not is_whole: the events behind an independent place alone. Raises NeedsMore; BadArgument, with
+    code "stale" where the path of the cursor was left.
+    """
+    check_words(format, unknown)
+    if last is None or last < 1:
+        raise BadArgument("last", last, "a number of messages, 1 at least")
+    cursor = None if before is None else _read_cursor(before)
+    if not events:
+        return None
+    path, is_rooted = _path(events, branch, cursor, before, is_whole=is_whole)
+    conversation = Conversation() if is_rooted else Tail()
+    begins: list[tuple[int, Item]] = []
+    told = tell(conversation, events, path, unreleased, compacted=compacted, begins=begins)
+    is_all = conversation.is_all(compacted=compacted) if isinstance(conversation, Tail) else True
+    if unknown == "drop":
+        told, begins = _without_unknown(told, begins)
+    stop, named = len(told), _named(begins, path)
+    if cursor is not None:
+        stop = next((at for at, one in named if one == (cursor.seq, cursor.index)), -1)
+        if stop < 0 and not is_all:
+            raise NeedsMore
+        if stop < 0:
+            raise _stale(before)
+    begin = _begin(told, named, stop, last)
+    if begin is None and not is_all:
+        raise NeedsMore
+    at, cursor_text = 0, None
+    if begin is not None:
+        at, (seq, index) = begin
+        cursor_text = f"{seq}.{index}.{path[-1].id}"
+    return {"messages": in_format(told[at:stop], format), "before": cursor_text}
+
+
+class _Cursor(NamedTuple):
+    """seq, index: of the entry of a page's first message, and which of its messages. leaf: of the
+    first page.
+    """
+
+    seq: int
+    index: int
+    leaf: str
+
+
+def _read_cursor(text: str) -> _Cursor:
+    seq, _, rest = text.partition(".")
+    index, _, leaf = rest.partition(".")
+    if not (seq.isascii() and seq.isdecimal() and index.isascii() and index.isdecimal() and leaf):
+        raise BadArgument("before", text[:80], "the `before` of a page")
+    return _Cursor(int(seq[:20]), int(index[:20]), leaf)
+
+
+def _stale(before: str | None) -> BadArgument:
+    limit = "a page of the path that leads to the leaf: begin with the last page"
+    return BadArgument("before", (before or "")[:80], limit, "stale")
+
+
+def _path(
+    events: Sequence[Event],
+    branch: str | None,
+    cursor: _Cursor | None,
+    before: str | None,
+    *,
+    is_whole: bool,
+) -> tuple[Sequence[Event], bool]:
+    """The events of the path that are at hand, and whether they are all of it."""
+    find = _whole_path if is_whole else _tail_path
+    if cursor is None:
+        return find(events, branch)
+    if branch is not None:
+        if branch != cursor.leaf:
+            raise _stale(before)
+        return find(events, branch)
+    path, is_rooted = find(events, None)
+    place = next((at for at, event in enumerate(path) if event.id == cursor.leaf), -1)
+    if place < 0 and not is_rooted:
+        raise NeedsMore
+    if place < 0:
+        raise _stale(before)
+    return path[: place + 1], is_rooted
+
+
+def _whole_path(events: Sequence[Event], branch: str | None) -> tuple[Sequence[Event], bool]:
+    return path_events(events, branch), True
+
+
+def _tail_path(events: Sequence[Event], branch: str | None) -> tuple[Sequence[Event], bool]:
+    """As `path_events`, of events whose parents may not be at hand."""
+    by_id: dict[str, int] = {}
+    parents: list[int] = []
+    leaf = _ELSEWHERE
+    for place, event in enumerate(events):
+        parents.append(NO_PLACE if event.parent is None else by_id.get(event.parent, _ELSEWHERE))
+        by_id.setdefault(event.id, place)
+        if event.type == "leaf":
+            target = event.payload.get("target", "")
+            if target is None:
+                leaf = NO_PLACE
+            elif isinstance(target, str):
+                leaf = by_id.get(target, _ELSEWHERE)
+        elif event.leaf and event.type != "label":
+            leaf = place
+    place = leaf if branch is None else by_id.get(branch, _ELSEWHERE)
+    if place == _ELSEWHERE:
+        raise NeedsMore
+    path = []
+    while place >= 0:
+        path.append(events[place])
+        place = parents[place]
+    path.reverse()
+    return path, place == NO_PLACE
+
+
+class Tail(Conversation):
+    """The list of a path whose beginning is not at hand.
+
+    What is there stands as in the list of all of it, or it is NeedsMore: where an entry acts on
+    what stands before.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._has_all_items = False
+        self._has_all_seen = False
+
+    def is_all(self, *, compacted: bool) -> bool:
+        """Nothing stands before what is there."""
+        return self._has_all_seen if compacted else self._has_all_items
+
+    def _place(self, place: int, name: str) -> Place:
+        found = super()._place(place, name)
+        if found.last is None or (found.tail is None and not self._has_all_seen):
+            raise NeedsMore
+        return found
+
+    def _edit(self, place: int, payload: dict[str, Any]) -> None:
+        super()._edit(place, payload)
+        if "messages" in payload and not payload.get("append"):
+            self._has_all_items = self._has_all_seen = True
+
+    def _undo(self, count: int) -> None:
+        if count > len(self.items) - self.kept_from and not self._has_all_seen:
+            raise NeedsMore
+        super()._undo(count)
+        if self._has_all_seen and not self.items and not self.prefix:
+            self._has_all_items = True
+
+    def _compact(self, place: int, event: Event) -> None:
+        payload = event.payload
+        is_more = bool(payload.get("append"))
+        if is_more and not self._has_all_seen:
+            raise NeedsMore
+        if "replacement" not in payload and payload["first_kept"] not in self.place_of:
+            raise NeedsMore
+        super()._compact(place, event)
+        self._has_all_seen = True
+
+    def with_calls(
+        self,
+        calls: Calls,
+        unreleased: Sequence[tuple[Unreleased, dict[str, Any]]] = (),
+        *,
+        compacted: bool,
+        begins: list[tuple[int, Item]] | None = None,
+    ) -> list[dict[str, Any]]:
+        if calls.has_recovered and not self.ends:
+            raise NeedsMore  # a turn that ended before may say what is cut
+        return super().with_calls(calls, unreleased, compacted=compacted, begins=begins)
+
+
+def _without_unknown(
+    told: list[dict[str, Any]], begins: list[tuple[int, Item]]
+) -> tuple[list[dict[str, Any]], list[tuple[int, Item]]]:
+    kept: list[dict[str, Any]] = []
+    places = []
+    for message in told:
+        places.append(len(kept))
+        kept += without_unknown([message])
+    return kept, [(places[at], item) for at, item in begins]
+
+
+def _named(
+    begins: list[tuple[int, Item]], path: Sequence[Event]
+) -> list[tuple[int, tuple[int, int]]]:
+    """Where the messages of entries stand, with each entry's seq and which of its messages it is."""
+    counts: dict[int, int] = {}
+    named = []
+    for at, item in begins:
+        index = counts[item.place] = counts.get(item.place, -1) + 1
+        named.append((at, (path[item.place].seq, index)))
+    return named
+
+
+# --- where a page may begin ---------------------------------------------------------------------
+
+
+def _begin(
+    told: list[dict[str, Any]], named: list[tuple[int, tuple[int, int]]], stop: int, last: int
+) -> tuple[int, tuple[int, int]] | None:
+    """The last place with `last` messages behind it; None: the beginning."""
+    first_said: dict[str, int] = {}
+    for at, message in enumerate(told):
+        for one in calls_in(message) if message.get("role") == "assistant" else ():
+            first_said.setdefault(one["id"], at)
+    waiting: set[str] = set()
+    looked_at = stop
+    for at, name in reversed(named):
+        if at >= stop:
+            continue
+        for message in reversed(told[at:looked_at]):
+            waiting.update(call_id for call_id, _ in results_in(message))
+            if message.get("role") == "assistant":
+                waiting.difference_update(one["id"] for one in calls_in(message))
+        looked_at = at
+        if stop - at < last or at == 0:
+            continue
+        is_torn = any(first_said.get(call_id, at) < at for call_id in waiting)
+        if not is_torn and _parts(told, at):
+            return at, name
+    return None
+
+
+def _parts(told: list[dict[str, Any]], at: int) -> bool:
+    """The message there is not sent as one with what stands before it, in any format."""
+    role = told[at].get("role")
+    if role not in ("user", "assistant"):
+        return False
+    answered = set[str]()
+    for before in reversed(told[:at]):
+        answered.update(call_id for call_id, _ in results_in(before))
+        if before.get("role") in ("user", "assistant"):
+            break
+        if before.get("role") != "tool":
+            return False
+    else:
+        return False
+    if before.get("_wal_cut"):
+        return False
+    content = before.get("content")
+    has_text = isinstance(content, str) and bool(content.strip())
+    if before.get("role") != role:
+        return has_text or _is_answered(before, answered)
+    return role == "assistant" and _ends_in_calls(before) and _is_answered(before, answered)
+
+
+def _is_answered(message: dict[str, Any], answered: set[str]) -> bool:
+    """A provider is sent a call of it."""
+    return any(
+        one["id"] in answered or "synthetic" in one or one.get("outcome") in _RESULTS
+        for one in calls_in(message)
+        if "superseded_by" not in one
+    )
+
+
+def _ends_in_calls(message: dict[str, Any]) -> bool:
+    """No text stands behind its calls."""
+    content = message.get("content")
+    if not isinstance(content, str):
+        return False
+    ends = [one.get("at") for one in calls_in(message)]
+    return not content.strip() or all(at is None or at == len(content) for at in ends)

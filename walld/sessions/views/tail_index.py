@@ -1,0 +1,228 @@
+"""Where a session can be read from, so that its last messages come out as of all of it.
+
+Owns: which names each entry shares with the entries before it. Refuses: what the messages are
+(`messages.py`), whether those behind a place are enough (`message_page.py`), lines and files.
+
+Entries act on each other by names: of a turn, a call, a reply's stream, a message, an entry. A
+place is independent where no name stands on both sides of it: what is folded from there on is then
+what a fold of everything has there. What acts by order alone (an undo, a compaction, a branch) is
+met as the entries behind the place are folded.
+
+Invariants: no content, and a hash for a name: two that share one make a place look dependent, never
+independent. One pass, what an entry costs does not grow with those before it. Entries on every
+branch count, since a call's result is known on each.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Mapping, Sequence
+from sys import getsizeof
+from typing import Any, Final
+
+from walld.sessions.state.account import Unreleased, calls_in, results_in
+from walld.sessions.state.events import Event, check_payload
+
+__all__ = ["TailIndex"]
+
+_OF_MESSAGES: Final = frozenset(("message", "turn_submitted", "branch_summary"))
+_NUMBER_BYTES: Final = 32
+_ANSWERED: Final = 1
+_OPEN: Final = 2
+_UNSURE: Final = 3
+"""Nobody counts here which results the calls of that name have."""
+
+
+class TailIndex:
+    """Of one session, up to `last_seq`."""
+
+    def __init__(self) -> None:
+        self.last_seq = 0
+        self._first: dict[int, int] = {}
+        """Hash of a name -> the first entry that it stands in."""
+        self._calls: dict[int, int] = {}
+        """Hash of a turn and a call's id -> whether a message said one that has no result yet."""
+        self._turn_of: dict[int, str] = {}
+        """Hash of a stream -> the turn that it is a reply of."""
+        self._starts: list[int] = []
+        """Independent places, by the seq behind them."""
+        self._counts: list[int] = []
+        """Messages that entries before each of those said."""
+        self._count = 0
+        self._reach = 0
+        self._last_turn: tuple[str, int] = "", 0
+
+    def start_for(self, messages: int) -> int:
+        """The last independent place with about so many messages behind it; 1: read it all."""
+        at = bisect_left(self._counts, self._count - messages + 1) - 1
+        return self._starts[at] if at >= 0 else 1
+
+    def is_enough(self, start: int, unreleased: Sequence[Unreleased]) -> bool:
+        """The place is independent of these replies, too, which no entry says yet."""
+        if start == 1 or not unreleased:
+            return True
+        is_behind = all(
+            self._first.get(hash(name), start) >= start
+            for reply in unreleased
+            for name in (("turn", reply.turn), ("stream", reply.stream_id))
+        )
+        return is_behind and not any(
+            message.get("tool_results") for reply in unreleased for message in reply.messages
+        )
+
+    @property
+    def held_bytes(self) -> int:
+        """About so much memory."""
+        tables = (self._first, self._calls, self._turn_of, self._starts, self._counts)
+        numbers = 2 * len(self._first) + len(self._calls) + 2 * len(self._starts)
+        return sum(map(getsizeof, tables)) + _NUMBER_BYTES * (numbers + 4 * len(self._turn_of))
+
+    def take(self, event: Event) -> None:
+        """The next entry, in order of seq."""
+        assert event.seq > self.last_seq, f"{event.seq} after {self.last_seq}"
+        self.last_seq = self._reach = seq = event.seq
+        turn, kind = event.turn, event.type
+        if turn is not None:
+            if self._last_turn[0] != turn:
+                first = self._first.setdefault(hash(("turn", turn)), seq)
+                self._last_turn = turn, first
+            self._reach = min(self._reach, self._last_turn[1])
+        if (take := _TAKES.get(kind)) is not None:
+            take(self, event)
+        starts, counts, reach = self._starts, self._counts, self._reach
+        while starts and starts[-1] > reach:
+            starts.pop()
+            counts.pop()
+        if kind in _OF_MESSAGES:
+            if reach == seq:
+                starts.append(seq)
+                counts.append(self._count)
+            self._count += 1
+
+    # --- within ---------------------------------------------------------------------------------
+
+    def _name(self, kind: str, name: object) -> None:
+        """It acts on whatever has that name."""
+        if isinstance(name, str):
+            first = self._first.setdefault(hash((kind, name)), self.last_seq)
+            self._reach = min(self._reach, first)
+
+    def _submitted(self, event: Event) -> None:
+        self._name("entry", event.id)
+        self._name("message", event.payload.get("message_id"))
+        self._name("turn", event.payload.get("retry_of"))
+
+    def _replies(self, event: Event) -> None:
+        stream = event.payload.get("stream_id")
+        self._name("stream", str(stream))
+        if event.turn is not None:
+            self._turn_of[hash(str(stream))] = event.turn
+
+    def _begins(self, event: Event) -> None:
+        """What its program did with a call: such a one takes a result from any turn."""
+        call_id = event.payload.get("call_id")
+        if event.turn and isinstance(call_id, str):
+            self._first.setdefault(hash(("call", call_id)), event.seq)
+            self._calls[hash((event.turn, call_id))] = _UNSURE
+
+    def _observed(self, event: Event) -> None:
+        self._name("turn", event.payload.get("of_turn"))
+
+    def _settled(self, event: Event) -> None:
+        of = event.payload.get("of")
+        if isinstance(of, dict):
+            self._name("turn", of.get("turn"))
+            self._name("stream", of.get("stream"))
+            self._name("of no turn", of.get("call_id"))
+
+    def _summary(self, event: Event) -> None:
+        self._name("entry", event.id)
+
+    def _message(self, event: Event) -> None:
+        payload = event.payload
+        self._name("entry", event.id)
+        self._names_of(payload)
+        if check_payload(event.type, payload) is not None:
+            return
+        turn, is_new = self._turn(event, payload), not isinstance(payload.get("_wal_stream"), str)
+        if payload.get("role") == "assistant":
+            for one in calls_in(payload):
+                self._say(turn, one["id"], is_new=is_new)
+            self._brought(turn, payload)
+        for call_id, _ in results_in(payload):
+            self._answer(turn, call_id)
+
+    def _edited(self, event: Event) -> None:
+        payload = event.payload
+        self._name("entry", event.id)
+        for name in ("target", "message_id"):
+            self._name("message", payload.get(name))
+        self._name("entry", payload.get("target"))
+        one = payload.get("message")
+        listed = [one] if isinstance(one, dict) else []
+        for name in ("messages", "replacement"):
+            if isinstance(given := payload.get(name), list):
+                listed += [one for one in given if isinstance(one, dict)]
+        for message in listed:
+            self._names_of(message)
+            turn = self._turn(event, message)
+            for call in calls_in(message):  # of any turn, where one fits
+                self._name("call", call["id"])
+                self._calls[hash((turn, call["id"]))] = _UNSURE
+                self._of_no_turn(turn, call["id"])
+            for call_id, _ in results_in(message):
+                self._answer(turn, call_id)
+
+    def _names_of(self, message: Mapping[str, Any]) -> None:
+        self._name("turn", message.get("_turn"))
+        self._name("stream", message.get("_wal_stream"))
+        self._name("message", message.get("_message_id"))
+
+    def _turn(self, event: Event, message: Mapping[str, Any]) -> str | None:
+        turn = event.turn or message.get("_turn")
+        if not isinstance(turn, str) and message.get("_wal_recovered"):
+            turn = self._turn_of.get(hash(str(message.get("_wal_stream"))))
+        return turn if isinstance(turn, str) else None
+
+    def _say(self, turn: str | None, call_id: str, *, is_new: bool) -> None:
+        """is_new: it can be no other call's words said once more."""
+        self._first.setdefault(hash(("call", call_id)), self.last_seq)
+        name = hash((turn, call_id))
+        known = self._calls.get(name)
+        if known is None or (known == _ANSWERED and is_new):
+            self._calls[name] = _OPEN
+        self._of_no_turn(turn, call_id)
+
+    def _answer(self, turn: str | None, call_id: str) -> None:
+        """A result goes to the call of its turn, or else to the newest of any."""
+        name = hash((turn, call_id))
+        if self._calls.get(name) == _OPEN:
+            self._calls[name] = _ANSWERED
+        else:
+            self._name("call", call_id)
+        self._of_no_turn(turn, call_id)
+
+    def _brought(self, turn: str | None, message: Mapping[str, Any]) -> None:
+        results = message.get("tool_results")
+        for one in results if isinstance(results, list) else ():
+            if isinstance(one, dict):
+                self._answer(turn, str(one.get("id")))
+
+    def _of_no_turn(self, turn: str | None, call_id: str) -> None:
+        """Calls of no turn know each other by their ids."""
+        if turn is None:
+            self._name("of no turn", call_id)
+
+
+_TAKES: Final = {
+    "turn_submitted": TailIndex._submitted,
+    "turn_assistant_started": TailIndex._replies,
+    "tool_intent": TailIndex._begins,
+    "tool_started": TailIndex._begins,
+    "observation": TailIndex._observed,
+    "tool_settled": TailIndex._settled,
+    "branch_summary": TailIndex._summary,
+    "message": TailIndex._message,
+    "message_edit": TailIndex._edited,
+    "compaction": TailIndex._edited,
+}
