@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from walld_client.recovered.partial import Gap, PartialReply, ReplyError, Segment
     from walld_client.reply.reply import Reply
     from walld_client.session.audit import AuditedTurn, Finding, RepairStep, Report
-    from walld_client.session.entries import Artifact, Entry
+    from walld_client.session.entries import Artifact, Entry, MessagePage
     from walld_client.session.fingerprint import workspace_fingerprint
     from walld_client.session.ledger_steps import SessionInfo
     from walld_client.session.session import Session
@@ -51,6 +51,7 @@ __all__ = [
     "Entry",
     "Finding",
     "Gap",
+    "MessagePage",
     "NotDurable",
     "PartialReply",
     "Refused",
@@ -81,6 +82,7 @@ _MODULES = {
     "Entry": "session.entries",
     "Finding": "session.audit",
     "Gap": "recovered.partial",
+    "MessagePage": "session.entries",
     "PartialReply": "recovered.partial",
     "RepairStep": "session.audit",
     "Reply": "reply.reply",

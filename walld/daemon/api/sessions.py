@@ -27,6 +27,7 @@ from walld.daemon.api.paged_answers import PagedLines
 from walld.daemon.api.session_list import session_facts
 from walld.daemon.api.sync_tokens import SyncTokens
 from walld.daemon.session_store.fork_contents import forked_session
+from walld.daemon.session_store.message_pages import MessagePages
 from walld.daemon.session_store.reply_messages import (
     earlier_calls,
     has_ended,
@@ -106,6 +107,7 @@ class SessionRequests:
         self._partial_writer = partial_writer
         self._files = files
         self._key_lookup = KeyLookup(sessions, files.views)
+        self._pages = MessagePages(sessions, files.views)
         self._artifacts = ArtifactRequests(files, replies)
         receipts = SyncTokens(engine, sessions, files.ledgers.deleted, wall_ms)
         self._receipt_of = receipts.of
@@ -396,6 +398,10 @@ class SessionRequests:
         if of_calls:
             arguments["replies"] = await files.views.run(partial(_judged_replies, replies))
             replies = []
+        if request.name == "messages" and arguments.get("last") is not None:
+            told, found = await self._pages.page(uid, request.session_id, arguments, replies)
+            if told is not None:
+                return told, found
         with self._sessions.forks.source(uid, request.session_id) as source:
             found = await self._found(uid, request.session_id)
             has_replies = request.name in _WITHOUT_ENTRIES and arguments.get("replies")
@@ -426,7 +432,9 @@ class SessionRequests:
                 request.name, events, arguments, [unreleased(*one) for one in replies]
             )
             if request.name == "messages" and told is None:
-                told = []  # none that can be read: nil is "never written"
+                # None that can be read: nil is "never written".
+                is_page = arguments.get("last") is not None
+                told = {"messages": [], "before": None} if is_page else []
             if request.name == "state":
                 told["last_seq"] = max(told["last_seq"], until)
             if request.name in _WITH_DAMAGE:

@@ -26,7 +26,7 @@ from walld.sessions.state.path import NO_PLACE, path_events
 from walld.sessions.views.call_results import without_unknown
 from walld.sessions.views.messages import Conversation, Item, Place, check_words, messages, tell
 
-__all__ = ["NeedsMore", "messages_or_page", "page"]
+__all__ = ["NeedsMore", "cursor_seq", "messages_or_page", "page"]
 
 _ELSEWHERE: Final = -2
 """A place before the events at hand, or in none."""
@@ -100,7 +100,7 @@ def page(
             raise NeedsMore
         if stop < 0:
             raise _stale(before)
-    begin = _begin(told, named, stop, last)
+    begin = _begin(told, named, stop, last, is_all=is_all)
     if begin is None and not is_all:
         raise NeedsMore
     at, cursor_text = 0, None
@@ -118,6 +118,11 @@ class _Cursor(NamedTuple):
     seq: int
     index: int
     leaf: str
+
+
+def cursor_seq(before: str | None) -> int | None:
+    """The entry that a page of the cursor ends before. Raises BadArgument."""
+    return None if before is None else _read_cursor(before).seq
 
 
 def _read_cursor(text: str) -> _Cursor:
@@ -273,9 +278,16 @@ def _named(
 
 
 def _begin(
-    told: list[dict[str, Any]], named: list[tuple[int, tuple[int, int]]], stop: int, last: int
+    told: list[dict[str, Any]],
+    named: list[tuple[int, tuple[int, int]]],
+    stop: int,
+    last: int,
+    *,
+    is_all: bool,
 ) -> tuple[int, tuple[int, int]] | None:
-    """The last place with `last` messages behind it; None: the beginning."""
+    """The last place with `last` messages behind it; None: the beginning. not is_all: messages that
+    are not at hand stand before. Raises NeedsMore.
+    """
     first_said: dict[str, int] = {}
     for at, message in enumerate(told):
         for one in calls_in(message) if message.get("role") == "assistant" else ():
@@ -293,6 +305,8 @@ def _begin(
         if stop - at < last or at == 0:
             continue
         is_torn = any(first_said.get(call_id, at) < at for call_id in waiting)
+        if waiting and not is_torn and not is_all:
+            raise NeedsMore  # their calls may stand before
         if not is_torn and _parts(told, at):
             return at, name
     return None

@@ -15,7 +15,7 @@ branch count, since a call's result is known on each.
 
 from __future__ import annotations
 
-from bisect import bisect_left
+from bisect import bisect_right
 from collections.abc import Mapping, Sequence
 from sys import getsizeof
 from typing import Any, Final
@@ -52,10 +52,21 @@ class TailIndex:
         self._reach = 0
         self._last_turn: tuple[str, int] = "", 0
 
-    def start_for(self, messages: int) -> int:
-        """The last independent place with about so many messages behind it; 1: read it all."""
-        at = bisect_left(self._counts, self._count - messages + 1) - 1
+    def start_for(self, messages: int, before_seq: int | None = None) -> int:
+        """The last independent place with about so many messages behind it, up to the entry
+        `before_seq` where one is named; 1: read it all.
+        """
+        stop = self._count
+        if before_seq is not None:
+            at = bisect_right(self._starts, before_seq) - 1
+            stop = self._counts[at] if at >= 0 else 0
+        at = bisect_right(self._counts, stop - messages) - 1
         return self._starts[at] if at >= 0 else 1
+
+    def is_independent(self, start: int) -> bool:
+        """No name stands on both sides of that place."""
+        at = bisect_right(self._starts, start) - 1
+        return at >= 0 and self._starts[at] == start
 
     def is_enough(self, start: int, unreleased: Sequence[Unreleased]) -> bool:
         """The place is independent of these replies, too, which no entry says yet."""
@@ -77,8 +88,14 @@ class TailIndex:
         numbers = 2 * len(self._first) + len(self._calls) + 2 * len(self._starts)
         return sum(map(getsizeof, tables)) + _NUMBER_BYTES * (numbers + 4 * len(self._turn_of))
 
+    @staticmethod
+    def reads(kind: str) -> bool:
+        """What the payload of an entry of that type says counts."""
+        return kind in _TAKES
+
     def take(self, event: Event) -> None:
-        """The next entry, in order of seq."""
+        """The next entry, in order of seq. Of a type that is not read the payload may be left out.
+        """
         assert event.seq > self.last_seq, f"{event.seq} after {self.last_seq}"
         self.last_seq = self._reach = seq = event.seq
         turn, kind = event.turn, event.type

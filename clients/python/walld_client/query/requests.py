@@ -296,7 +296,7 @@ def _cannot_know(error: Error) -> str:
     return f"walld cannot know now: {error.message} (code {error.code})"
 
 
-_ARGUMENTS_SINCE = {"messages": ("unknown",), "resume": ("policy",)}
+_ARGUMENTS_SINCE = {"messages": ("unknown", "last", "before"), "resume": ("policy",)}
 """View -> arguments that older daemons do not know. Any other is the application's mistake."""
 
 

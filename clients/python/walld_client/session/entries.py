@@ -29,6 +29,7 @@ __all__ = [
     "Artifact",
     "Draft",
     "Entry",
+    "MessagePage",
     "as_entry",
     "check_said",
     "check_size",
@@ -62,6 +63,14 @@ class Entry(msgspec.Struct, frozen=True):
     id: str
     seq: int
     is_new: bool = True
+
+
+class MessagePage(list[dict[str, Any]]):
+    """Messages, in order. before: `messages(last=n, before=...)` takes it for the page in front of
+    these; None where nothing stands there, or all were asked for.
+    """
+
+    before: str | None = None
 
 
 class Artifact(Entry, frozen=True):

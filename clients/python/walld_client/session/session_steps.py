@@ -35,7 +35,7 @@ from walld_client.recovered.provider import FORMATS, in_format
 from walld_client.session import artifacts, entries
 from walld_client.session.append_steps import Appending
 from walld_client.session.damage_log import told
-from walld_client.session.entries import Entry, draft
+from walld_client.session.entries import Entry, MessagePage, draft
 from walld_client.session.fingerprint import (
     differing,
     fingerprint_pieces,
@@ -65,7 +65,10 @@ class SessionSteps(Appending):
         branch: Ident | None = None,
         compacted: bool = True,
         unknown: Literal["say", "drop"] = "say",
-    ) -> Steps[list[dict[str, Any]] | None]:
+        *,
+        last: Count | None = None,
+        before: str | None = None,
+    ) -> Steps[MessagePage | None]:
         """The messages up to the leaf, or up to entry `branch`. None: never written.
 
         "plain": as they were appended, tool results included. "openai", "anthropic": safe to send.
@@ -73,7 +76,15 @@ class SessionSteps(Appending):
         that may have run, or still run, and of which nobody said more; the model is told else.
         Long content is whole in each. Where its artifact is lost, "plain" keeps what names it
         beside `_artifact_lost`, and a provider is sent its beginning and a note.
+
+        last: only so many, counted as "plain" has them, and some more where the first of them
+        belongs to what stands before it: a result to its call, a call to its turn, a message to one
+        that is sent as the same. before: `.before` of a page, for the page in front of it; None
+        there says that it is the first. What is appended meanwhile is in no such page. Refused,
+        code `stale`: the session has left the branch of that page.
         """
+        if before is not None and last is None:
+            raise ValueError("before needs last, the number of messages before it")
         if format not in FORMATS:
             raise ValueError(f"format must be one of {', '.join(FORMATS)}, got {format!r}")
         if unknown not in ("say", "drop"):
@@ -83,14 +94,21 @@ class SessionSteps(Appending):
             asked["unknown"] = unknown
         if branch is not None:
             asked["branch"] = branch
+        if last is not None:
+            asked["last"] = last
+        if before is not None:
+            asked["before"] = before
         found = yield from self.project("messages", **asked)
         if found is None:
             return None
+        listed = found if last is None else found["messages"]
         whole = []
-        for one in found:
+        for one in listed:
             told = yield from artifacts.resolved(self.session_id, one, format != "plain")
             whole.append(told)
-        return in_format(whole, format)
+        page = MessagePage(in_format(whole, format))
+        page.before = None if last is None else found["before"]
+        return page
 
     def find(
         self,

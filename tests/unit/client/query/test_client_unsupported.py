@@ -16,6 +16,8 @@ UNKNOWN = "argument unknown cannot be used"
         (UNKNOWN, "messages", KNOWN, True),
         (UNKNOWN, "messages", f"{KNOWN} | unknown", False),
         (UNKNOWN, "pending", KNOWN, False),
+        ("argument last cannot be used", "messages", f"{KNOWN} | unknown", True),
+        ("argument before cannot be used", "messages", f"{KNOWN} | unknown", True),
         ("argument knowing cannot be used", "messages", KNOWN, False),
         (UNKNOWN, "forget", "say | drop", False),
     ],

@@ -1,0 +1,143 @@
+"""Pages of messages by a real daemon: right beside appends, and made of the end of the file."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from daemon_process import DaemonProcess, MakeDaemon
+from walld_client import Refused
+
+TURNS = 120
+_RESULT = "degrees " * 200
+
+
+@pytest.fixture
+def daemon(make_daemon: MakeDaemon) -> DaemonProcess:
+    return make_daemon().start()
+
+
+def talk(session: Any, first: int, last: int) -> None:
+    """Turns of which each asks two tools: one by messages, one by the journal alone."""
+    entries: list[dict[str, Any]] = []
+    for number in range(first, last):
+        turn = f"t{number}"
+        call = {"id": "call_1", "name": "weather", "arguments": "{}"}
+        risk = {"side_effect": "read", "resume_policy": "replay-from-event"}
+        intent = {"call_id": "call_2", "tool": "time", "arguments": {}} | risk
+        for kind, payload in (
+            ("turn_submitted", {"content": f"question {number}", "message_id": f"m{number}"}),
+            ("message", {"role": "assistant", "content": "I look.", "tool_calls": [call]}),
+            ("message", {"role": "tool", "tool_call_id": "call_1", "content": _RESULT}),
+            ("tool_intent", intent),
+            ("tool_started", {"call_id": "call_2"}),
+            ("tool_finished", {"call_id": "call_2", "result": "noon"}),
+            ("message", {"role": "assistant", "content": f"answer {number}"}),
+            ("turn_completed", {}),
+        ):
+            entries.append({"type": kind, "payload": payload, "turn": turn})
+    for at in range(0, len(entries), 80):
+        session.append_many(entries[at : at + 80])
+
+
+def read_bytes(daemon: DaemonProcess) -> int:
+    assert daemon.process is not None
+    told = Path(f"/proc/{daemon.process.pid}/io").read_text().splitlines()
+    return int(told[0].partition(":")[2])
+
+
+def test_pages_are_slices_of_the_list_in_every_format(reader: Any) -> None:
+    session = reader.session("s")
+    talk(session, 0, TURNS)
+    whole = session.messages()
+    assert whole.before is None
+    for last in (1, 2, 7, 50, 10_000):
+        page = session.messages(last=last)
+        assert page == whole[-len(page) :]
+        assert min(last, len(whole)) <= len(page) <= last + 5
+        assert (page.before is None) == (last == 10_000)
+        sent = session.messages("openai", last=last)
+        assert [one["content"] for one in sent] == [
+            one["content"] for one in session.messages("openai")[-len(sent) :]
+        ]
+        assert session.messages("anthropic", last=last)[0]["role"] == "user"
+
+
+def test_pages_by_cursors_are_the_whole_list_beside_appends(reader: Any) -> None:
+    session = reader.session("s")
+    talk(session, 0, TURNS)
+    whole, listed = session.messages(), list[dict[str, Any]]()
+    page = session.messages(last=20)
+    for number in range(TURNS, 2 * TURNS):
+        listed = [*page, *listed]
+        if page.before is None:
+            break
+        talk(session, number, number + 1)
+        page = session.messages(last=20, before=page.before)
+    assert listed == whole
+    assert session.messages(last=1) == session.messages()[-1:]
+
+
+def test_a_page_reads_the_end_of_the_file(reader: Any, daemon: DaemonProcess) -> None:
+    session = reader.session("s")
+    talk(session, 0, 1000)
+    session.messages(last=10)  # makes the index
+    begun = read_bytes(daemon)
+    page = session.messages(last=10)
+    of_page, begun = read_bytes(daemon) - begun, read_bytes(daemon)
+    whole = session.messages()
+    of_all = read_bytes(daemon) - begun
+    assert page == whole[-len(page) :]
+    assert of_page * 8 < of_all, f"{of_page} bytes for a page, {of_all} for all"
+
+
+def test_a_session_that_was_begun_anew_is_another(reader: Any) -> None:
+    session = reader.session("s")
+    assert session.messages(last=3) is None
+    talk(session, 0, 20)
+    assert len(session.messages(last=3)) >= 3
+    cursor = session.messages(last=3).before
+    assert reader.delete("s") is True
+    assert session.messages(last=3) is None
+    talk(session, 50, 60)
+    page = session.messages(last=3)
+    assert page[-1]["content"] == "answer 59"
+    assert page == session.messages()[-len(page) :]
+    with pytest.raises(Refused, match="before") as refused:
+        session.messages(last=3, before=cursor)
+    assert refused.value.code == "stale"
+
+
+def test_a_cursor_of_a_branch_that_was_left_is_stale(reader: Any) -> None:
+    session = reader.session("s")
+    talk(session, 0, 30)
+    first = session.events()[0]["id"]
+    page = session.messages(last=5)
+    session.branch(first)
+    session.message("user", "something else")
+    with pytest.raises(Refused) as refused:
+        session.messages(last=5, before=page.before)
+    assert refused.value.code == "stale"
+    assert session.messages(last=5) == session.messages()
+    for wrong in ("", "no cursor", "1.2", "-1.0.x"):
+        with pytest.raises(Refused):
+            session.messages(last=5, before=wrong)
+    with pytest.raises(ValueError, match="before needs last"):
+        session.messages(before=page.before)
+
+
+def test_an_undo_and_a_compaction_are_in_the_page(reader: Any) -> None:
+    session = reader.session("s")
+    talk(session, 0, 60)
+    session.messages(last=5)
+    for _ in range(3):
+        session.undo(30)
+        page = session.messages(last=5)
+        assert page == session.messages()[-len(page) :]
+    kept = session.events()[-40]["id"]
+    session.compact("what was", first_kept=kept)
+    session.message("user", "go on")
+    whole = session.messages()
+    assert session.messages(last=len(whole) + 5) == whole
+    assert session.messages(last=2) == whole[-len(session.messages(last=2)) :]

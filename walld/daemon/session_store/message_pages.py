@@ -1,0 +1,213 @@
+"""Makes the last messages of a session of the lines at its end.
+
+Owns: the index of each session that was asked, how much of them is kept, and which lines are read
+for a page. Refuses: what a page is (`views/message_page.py`), from where the lines suffice
+(`views/tail_index.py`), the session as a whole (`api/sessions.py`): where a page needs it, or its
+file is damaged.
+
+Invariants: an index is of the lines that are there: the last line it knows is read again with those
+behind it, and where that is another, of a session that was deleted and begun anew, say, the index
+is made anew. All of them hold TAIL_INDEX_BYTES_MAX bytes at most.
+"""
+
+from __future__ import annotations
+
+import json
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import msgspec
+
+from walld import limits
+from walld.daemon.session_store.reply_messages import unreleased
+from walld.errors import FormatError, ProtocolError, Refusal
+from walld.ledger.line import line_seq
+from walld.sessions.state.entries import events_of, line_event
+from walld.sessions.state.events import Event
+from walld.sessions.views.message_page import NeedsMore, cursor_seq, page
+from walld.sessions.views.tail_index import TailIndex
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from walld_client.wire import messages as wire
+
+    from walld.daemon.session_store.files import Lines
+    from walld.daemon.session_store.open_sessions import Sessions
+    from walld.daemon.storage.disk_threads import Worker
+    from walld.sessions.state.account import Unreleased
+
+__all__ = ["MessagePages"]
+
+_TRIES = 4
+_MORE = 4
+"""A page that needs more is tried of so many times the messages."""
+_SPARE = 8
+"""Messages beside those that are asked for: pages begin where they may."""
+
+
+class _Known:
+    """An index, and the last line that it knows."""
+
+    __slots__ = ("held_bytes", "index", "line")
+
+    def __init__(self) -> None:
+        self.index = TailIndex()
+        self.line = b""
+        self.held_bytes = 0
+
+    def take(self, lines: Iterable[bytes]) -> bool:
+        """Those behind what it knows. False: the line it knows last is another now."""
+        last = self.index.last_seq
+        for line in lines:
+            seq = line_seq(line)
+            if seq > last:
+                self.index.take(_glanced(line))
+                self.line, last = line, seq
+            elif seq == last and line != self.line:
+                return False
+        self.held_bytes = self.index.held_bytes + len(self.line)
+        return True
+
+
+class MessagePages:
+    """Of one daemon."""
+
+    def __init__(self, sessions: Sessions, views: Worker) -> None:
+        self._sessions = sessions
+        self._views = views
+        self._known: dict[tuple[int, str], _Known] = {}
+        """The one that was asked last stands last. One that is in use is not there."""
+        self._held_bytes = 0
+
+    async def page(
+        self,
+        uid: int,
+        session_id: str,
+        arguments: dict[str, Any],
+        replies: list[tuple[wire.Recovered, set[int]]],
+    ) -> tuple[bytes | None, Lines | None]:
+        """The page as JSON, and what was read for it; None: it has to be made of all.
+
+        Raises Refusal, ProtocolError.
+        """
+        key, last = (uid, session_id), arguments["last"]
+        if last is None or last < 1:
+            return None, None  # it says so
+        before = cursor_seq(arguments.get("before"))
+        known = self._known.pop(key, None)
+        if known is not None:
+            self._held_bytes -= known.held_bytes
+        elif (known := await self._made(uid, session_id)) is None:
+            return None, None
+        wanted = last + _SPARE
+        for _ in range(_TRIES):
+            start = min(known.index.start_for(wanted, before), known.index.last_seq)
+            if start <= 1:
+                break
+            found = await self._lines(uid, session_id, start - 1)
+            if found is None or found.breaks or found.runs or not found.lines:
+                return None, None
+            job = partial(_page, known, found.lines, start, arguments, replies)
+            try:
+                is_known, told = await self._views.run(job)
+            except ProtocolError:
+                self._keep(key, known)
+                raise
+            if not is_known:
+                return None, None
+            if told is not None:
+                self._keep(key, known)
+                return told, found
+            wanted *= _MORE
+        self._keep(key, known)
+        return None, None
+
+    def _keep(self, key: tuple[int, str], known: _Known) -> None:
+        if (other := self._known.pop(key, None)) is not None:  # of two who asked at once
+            self._held_bytes -= other.held_bytes
+        self._known[key] = known
+        self._held_bytes += known.held_bytes
+        while self._held_bytes > limits.TAIL_INDEX_BYTES_MAX:
+            oldest = next(iter(self._known))
+            self._held_bytes -= self._known.pop(oldest).held_bytes
+
+    async def _made(self, uid: int, session_id: str) -> _Known | None:
+        """The index of a session that was not asked yet; None where there is none, or of a file
+        that is damaged.
+        """
+        known = _Known()
+        most = limits.ANSWER_HELD_BYTES_MAX
+        found = await self._lines(uid, session_id, 0, most)
+        if found is None or found.breaks:
+            return None
+        for run in found.runs:
+            behind = run
+            while behind is not None:
+                try:
+                    lines, behind = await self._sessions.page(
+                        uid, session_id, behind, limits.ANSWER_PAGE_BYTES
+                    )
+                except (FormatError, FileNotFoundError):
+                    return None  # deleted meanwhile
+                await self._views.run(partial(known.take, lines))
+        await self._views.run(partial(known.take, found.lines))
+        return known if known.index.last_seq else None
+
+    async def _lines(
+        self, uid: int, session_id: str, after: int, held_bytes_max: int = 0
+    ) -> Lines | None:
+        try:
+            return await self._sessions.lines(uid, session_id, after, 0, held_bytes_max)
+        except FormatError as error:
+            raise Refusal("unreadable", str(error)) from None
+
+
+def _page(
+    known: _Known,
+    lines: list[bytes],
+    start: int,
+    arguments: dict[str, Any],
+    replies: list[tuple[wire.Recovered, set[int]]],
+) -> tuple[bool, bytes | None]:
+    """For the thread: whether the index is of these lines, and the page where they suffice."""
+    first, at = line_seq(lines[0]), known.index.last_seq
+    if first != start or first + len(lines) <= at or not known.take(lines[at - first :]):
+        return False, None
+    said = [unreleased(*one) for one in replies]
+    before, last = cursor_seq(arguments.get("before")), arguments["last"]
+    # It may lie behind the place where these lines begin, or before: entries came since.
+    begin = known.index.start_for(last + _SPARE, before)
+    begin = begin if begin > start else start
+    if not known.index.is_independent(begin) or not known.index.is_enough(begin, said):
+        return True, None
+    events = events_of(lines[begin - start :])
+    try:
+        told = page(events, unreleased=said, is_whole=False, **arguments)
+    except NeedsMore:
+        return True, None
+    return True, json.dumps(told, ensure_ascii=True, separators=(",", ":")).encode("ascii")
+
+
+class _Head(msgspec.Struct):
+    """What of a line is looked at first."""
+
+    seq: int
+    id: str
+    type: str
+    payload: msgspec.Raw
+    turn: str | None = None
+
+
+_decode_head = msgspec.json.Decoder(_Head).decode
+
+
+def _glanced(line: bytes) -> Event:
+    """As much of a line as an index looks at."""
+    try:
+        head = _decode_head(line)
+    except (msgspec.DecodeError, UnicodeDecodeError):
+        return line_event(line)
+    if TailIndex.reads(head.type):
+        return line_event(line)
+    return Event(seq=head.seq, id=head.id, type=head.type, turn=head.turn)
