@@ -55,6 +55,7 @@ from walld.ledger.runs import Run, read_page
 from walld.ledger.scan import Break, Reading, read_lines
 from walld.ledger.sweep import sweeping
 from walld.ledger.tail import claimed_seq, end_break, end_seam
+from walld.limits import LEDGER_LINE_BYTES_MAX
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -330,6 +331,17 @@ class LedgerStore:
             return read_page(file, run, bytes_max)
         finally:
             file.close()
+
+    def text(self, uid: int, session_id: str, offset: int) -> bytes:
+        """The bytes of its file from `offset` on, up to the end of the last line of a piece; b""
+        where no line ends there. Whole or damaged: nobody has looked. FileNotFoundError.
+        """
+        file = self._disk.open(_path(uid, session_id))
+        try:
+            text = file.read_at(2 * LEDGER_LINE_BYTES_MAX, offset)
+        finally:
+            file.close()
+        return text[: text.rfind(b"\n") + 1]
 
     def proven(self, uid: int, session_id: str, covers_seq: int = 0) -> int:
         """The highest seq that is known to have been in the file; 0 where nothing was (Z1).

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import json
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import msgspec
 
@@ -35,10 +35,12 @@ if TYPE_CHECKING:
     from walld.daemon.session_store.files import Lines
     from walld.daemon.session_store.open_sessions import Sessions
     from walld.daemon.storage.disk_threads import Worker
-    from walld.sessions.state.account import Unreleased
+
+    _Replies: TypeAlias = list[tuple[wire.Recovered, set[int]]]
 
 __all__ = ["MessagePages"]
 
+_HEADER = b'{"walld":'
 _TRIES = 4
 _MORE = 4
 """A page that needs more is tried of so many times the messages."""
@@ -56,18 +58,50 @@ class _Known:
         self.line = b""
         self.held_bytes = 0
 
-    def take(self, lines: Iterable[bytes]) -> bool:
-        """Those behind what it knows. False: the line it knows last is another now."""
-        last = self.index.last_seq
+    def start_for(self, messages: int, before: int | None, replies: _Replies) -> int:
+        """The last place that so many messages stand behind, and these replies."""
+        start = self.index.start_for(messages, before)
+        first = self.index.first_of((one.turn_id, one.stream_id) for one, _ in replies)
+        return start if first is None else min(start, self.index.start_for(0, first))
+
+    def take(self, lines: Iterable[bytes]) -> None:
+        """Those behind what it knows. FormatError where one cannot be read."""
+        line = self.line
         for line in lines:
-            seq = line_seq(line)
-            if seq > last:
-                self.index.take(_glanced(line))
-                self.line, last = line, seq
-            elif seq == last and line != self.line:
-                return False
-        self.held_bytes = self.index.held_bytes + len(self.line)
+            self._take(line)
+        self.line = line
+        self.held_bytes = self.index.held_bytes + len(line)
+
+    def glance(self, text: bytes) -> bool:
+        """Lines of its file of which nobody knows that they are whole; False: one is not.
+
+        The index may know names of damaged lines, which only makes places look dependent.
+        """
+        lines = text.splitlines(keepends=True)
+        if not self.index.last_seq and lines and lines[0].startswith(_HEADER):
+            del lines[0]
+        try:
+            self.take(lines)
+        except FormatError:
+            return False
         return True
+
+    def _take(self, line: bytes) -> None:
+        try:
+            head = _decode_head(line)
+            if head.seq <= self.index.last_seq:
+                raise FormatError(f"line {head.seq} stands behind {self.index.last_seq}")
+            if not TailIndex.reads(head.type):
+                self.index.pass_over(head.seq, head.turn)
+                return
+            payload = msgspec.json.decode(head.payload)
+        except (msgspec.DecodeError, UnicodeDecodeError):  # half a character
+            self.index.take(line_event(line))
+            return
+        payload = payload if isinstance(payload, dict) else {}
+        self.index.take(
+            Event(seq=head.seq, id=head.id, type=head.type, turn=head.turn, payload=payload)
+        )
 
 
 class MessagePages:
@@ -85,7 +119,7 @@ class MessagePages:
         uid: int,
         session_id: str,
         arguments: dict[str, Any],
-        replies: list[tuple[wire.Recovered, set[int]]],
+        replies: _Replies,
     ) -> tuple[bytes | None, Lines | None]:
         """The page as JSON, and what was read for it; None: it has to be made of all.
 
@@ -102,11 +136,11 @@ class MessagePages:
             return None, None
         wanted = last + _SPARE
         for _ in range(_TRIES):
-            start = min(known.index.start_for(wanted, before), known.index.last_seq)
+            start = known.start_for(wanted, before, replies)
             if start <= 1:
                 break
             found = await self._lines(uid, session_id, start - 1)
-            if found is None or found.breaks or found.runs or not found.lines:
+            if found is None or found.breaks or not found.lines:
                 return None, None
             job = partial(_page, known, found.lines, start, arguments, replies)
             try:
@@ -133,32 +167,21 @@ class MessagePages:
             self._held_bytes -= self._known.pop(oldest).held_bytes
 
     async def _made(self, uid: int, session_id: str) -> _Known | None:
-        """The index of a session that was not asked yet; None where there is none, or of a file
-        that is damaged.
+        """The index of a session that was not asked yet, of what its file holds; None where there is
+        none, or where it is damaged.
         """
-        known = _Known()
-        most = limits.ANSWER_HELD_BYTES_MAX
-        found = await self._lines(uid, session_id, 0, most)
-        if found is None or found.breaks:
+        known, offset = _Known(), 0
+        if not await self._sessions.exists(uid, session_id):
             return None
-        for run in found.runs:
-            behind = run
-            while behind is not None:
-                try:
-                    lines, behind = await self._sessions.page(
-                        uid, session_id, behind, limits.ANSWER_PAGE_BYTES
-                    )
-                except (FormatError, FileNotFoundError):
-                    return None  # deleted meanwhile
-                await self._views.run(partial(known.take, lines))
-        await self._views.run(partial(known.take, found.lines))
+        while text := await self._sessions.text(uid, session_id, offset):
+            if not await self._views.run(partial(known.glance, text)):
+                return None
+            offset += len(text)
         return known if known.index.last_seq else None
 
-    async def _lines(
-        self, uid: int, session_id: str, after: int, held_bytes_max: int = 0
-    ) -> Lines | None:
+    async def _lines(self, uid: int, session_id: str, after: int) -> Lines | None:
         try:
-            return await self._sessions.lines(uid, session_id, after, 0, held_bytes_max)
+            return await self._sessions.lines(uid, session_id, after)
         except FormatError as error:
             raise Refusal("unreadable", str(error)) from None
 
@@ -168,18 +191,20 @@ def _page(
     lines: list[bytes],
     start: int,
     arguments: dict[str, Any],
-    replies: list[tuple[wire.Recovered, set[int]]],
+    replies: _Replies,
 ) -> tuple[bool, bytes | None]:
     """For the thread: whether the index is of these lines, and the page where they suffice."""
     first, at = line_seq(lines[0]), known.index.last_seq
-    if first != start or first + len(lines) <= at or not known.take(lines[at - first :]):
+    if first != start or lines[at - first : at - first + 1] != [known.line]:
         return False, None
+    known.take(lines[at - first + 1 :])
     said = [unreleased(*one) for one in replies]
     before, last = cursor_seq(arguments.get("before")), arguments["last"]
     # It may lie behind the place where these lines begin, or before: entries came since.
-    begin = known.index.start_for(last + _SPARE, before)
+    begin = known.start_for(last + _SPARE, before, replies)
     begin = begin if begin > start else start
-    if not known.index.is_independent(begin) or not known.index.is_enough(begin, said):
+    brings = any(message.get("tool_results") for one in said for message in one.messages)
+    if brings or not known.index.is_independent(begin):
         return True, None
     events = events_of(lines[begin - start :])
     try:
@@ -200,14 +225,3 @@ class _Head(msgspec.Struct):
 
 
 _decode_head = msgspec.json.Decoder(_Head).decode
-
-
-def _glanced(line: bytes) -> Event:
-    """As much of a line as an index looks at."""
-    try:
-        head = _decode_head(line)
-    except (msgspec.DecodeError, UnicodeDecodeError):
-        return line_event(line)
-    if TailIndex.reads(head.type):
-        return line_event(line)
-    return Event(seq=head.seq, id=head.id, type=head.type, turn=head.turn)

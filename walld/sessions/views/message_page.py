@@ -14,7 +14,7 @@ may not say so. Pages by their cursors are the whole list, each message once.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from typing import Any, Final, NamedTuple
 
 from walld_client.recovered.provider import in_format
@@ -30,10 +30,11 @@ __all__ = ["NeedsMore", "cursor_seq", "messages_or_page", "page"]
 
 _ELSEWHERE: Final = -2
 """A place before the events at hand, or in none."""
+_SAY: Final = ("user", "assistant")
 _RESULTS: Final = frozenset(("done", "failed", "timeout", "cancelled"))
 
 
-class NeedsMore(Exception):  # noqa: N818  nothing is wrong
+class NeedsMore(Exception):
     """The events at hand do not say what the page is."""
 
 
@@ -315,27 +316,33 @@ def _begin(
 def _parts(told: list[dict[str, Any]], at: int) -> bool:
     """The message there is not sent as one with what stands before it, in any format."""
     role = told[at].get("role")
-    if role not in ("user", "assistant"):
+    if role not in _SAY or not _is_sent(told[at], set()):
         return False
     answered = set[str]()
     for before in reversed(told[:at]):
         answered.update(call_id for call_id, _ in results_in(before))
-        if before.get("role") in ("user", "assistant"):
+        if before.get("role") in _SAY:
             break
         if before.get("role") != "tool":
             return False
     else:
         return False
-    if before.get("_wal_cut"):
-        return False
-    content = before.get("content")
-    has_text = isinstance(content, str) and bool(content.strip())
     if before.get("role") != role:
-        return has_text or _is_answered(before, answered)
+        return _is_sent(before, answered)
     return role == "assistant" and _ends_in_calls(before) and _is_answered(before, answered)
 
 
-def _is_answered(message: dict[str, Any], answered: set[str]) -> bool:
+def _is_sent(message: dict[str, Any], answered: Container[str]) -> bool:
+    """A provider is sent something of it, whatever stands around it."""
+    content = message.get("content")
+    told = content if isinstance(content, list) else [{"type": "text", "text": content}]
+    texts = [one.get("text") for one in told if isinstance(one, dict) and one.get("type") == "text"]
+    if not message.get("_wal_cut") and any(isinstance(one, str) and one.strip() for one in texts):
+        return True
+    return message.get("role") == "assistant" and _is_answered(message, answered)
+
+
+def _is_answered(message: dict[str, Any], answered: Container[str]) -> bool:
     """A provider is sent a call of it."""
     return any(
         one["id"] in answered or "synthetic" in one or one.get("outcome") in _RESULTS
@@ -346,6 +353,8 @@ def _is_answered(message: dict[str, Any], answered: set[str]) -> bool:
 
 def _ends_in_calls(message: dict[str, Any]) -> bool:
     """No text stands behind its calls."""
+    if message.get("_wal_cut"):
+        return False
     content = message.get("content")
     if not isinstance(content, str):
         return False

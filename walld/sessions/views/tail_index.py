@@ -16,11 +16,11 @@ branch count, since a call's result is known on each.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from sys import getsizeof
 from typing import Any, Final
 
-from walld.sessions.state.account import Unreleased, calls_in, results_in
+from walld.sessions.state.account import calls_in, results_in
 from walld.sessions.state.events import Event, check_payload
 
 __all__ = ["TailIndex"]
@@ -68,18 +68,14 @@ class TailIndex:
         at = bisect_right(self._starts, start) - 1
         return at >= 0 and self._starts[at] == start
 
-    def is_enough(self, start: int, unreleased: Sequence[Unreleased]) -> bool:
-        """The place is independent of these replies, too, which no entry says yet."""
-        if start == 1 or not unreleased:
-            return True
-        is_behind = all(
-            self._first.get(hash(name), start) >= start
-            for reply in unreleased
-            for name in (("turn", reply.turn), ("stream", reply.stream_id))
-        )
-        return is_behind and not any(
-            message.get("tool_results") for reply in unreleased for message in reply.messages
-        )
+    def first_of(self, replies: Iterable[tuple[str | None, str]]) -> int | None:
+        """The first entry that has the turn or the stream of a reply; None where none has."""
+        found = [
+            self._first.get(hash(name))
+            for turn, stream in replies
+            for name in (("turn", turn), ("stream", stream))
+        ]
+        return min((seq for seq in found if seq is not None), default=None)
 
     @property
     def held_bytes(self) -> int:
@@ -90,31 +86,38 @@ class TailIndex:
 
     @staticmethod
     def reads(kind: str) -> bool:
-        """What the payload of an entry of that type says counts."""
+        """What an entry of that type says counts, beside its turn."""
         return kind in _TAKES
 
     def take(self, event: Event) -> None:
-        """The next entry, in order of seq. Of a type that is not read the payload may be left out.
-        """
-        assert event.seq > self.last_seq, f"{event.seq} after {self.last_seq}"
-        self.last_seq = self._reach = seq = event.seq
-        turn, kind = event.turn, event.type
-        if turn is not None:
-            if self._last_turn[0] != turn:
-                first = self._first.setdefault(hash(("turn", turn)), seq)
-                self._last_turn = turn, first
-            self._reach = min(self._reach, self._last_turn[1])
+        """The next entry, in order of seq."""
+        kind = event.type
+        self.pass_over(event.seq, event.turn)
         if (take := _TAKES.get(kind)) is not None:
             take(self, event)
-        starts, counts, reach = self._starts, self._counts, self._reach
+            self._cut()
+        if kind in _OF_MESSAGES:
+            if self._reach == event.seq:
+                self._starts.append(event.seq)
+                self._counts.append(self._count)
+            self._count += 1
+
+    def pass_over(self, seq: int, turn: str | None) -> None:
+        """The next entry, where its type is none that is read."""
+        assert seq > self.last_seq, f"{seq} after {self.last_seq}"
+        self.last_seq = self._reach = seq
+        if turn is not None:
+            if self._last_turn[0] != turn:
+                self._last_turn = turn, self._first.setdefault(hash(("turn", turn)), seq)
+            self._reach = self._last_turn[1]
+            self._cut()
+
+    def _cut(self) -> None:
+        """Places before which the newest entry's names stand, too, are independent no more."""
+        starts, reach = self._starts, self._reach
         while starts and starts[-1] > reach:
             starts.pop()
-            counts.pop()
-        if kind in _OF_MESSAGES:
-            if reach == seq:
-                starts.append(seq)
-                counts.append(self._count)
-            self._count += 1
+            self._counts.pop()
 
     # --- within ---------------------------------------------------------------------------------
 
