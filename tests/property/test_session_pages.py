@@ -1,4 +1,4 @@
-"""Laws of pages of messages on random ledgers: a page is a slice of the whole list."""
+"""Laws of pages of messages on random ledgers: a page is a slice of the whole list (Q4)."""
 
 from __future__ import annotations
 

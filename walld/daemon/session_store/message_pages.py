@@ -167,8 +167,8 @@ class MessagePages:
             self._held_bytes -= self._known.pop(oldest).held_bytes
 
     async def _made(self, uid: int, session_id: str) -> _Known | None:
-        """The index of a session that was not asked yet, of what its file holds; None where there is
-        none, or where it is damaged.
+        """The index of a session that was not asked yet, of what its file holds; None where there
+        is none, or where it is damaged.
         """
         known, offset = _Known(), 0
         if not await self._sessions.exists(uid, session_id):

@@ -214,8 +214,8 @@ class Sessions:
         return await self.thread.run(partial(self._store.page, uid, session_id, run, bytes_max))
 
     async def text(self, uid: int, session_id: str, offset: int) -> bytes:
-        """Bytes of its file from `offset` on that nobody has looked at, up to the end of a line; b""
-        behind the last one.
+        """Bytes of its file from `offset` on that nobody has looked at, up to the end of a line;
+        b"" behind the last one.
         """
         try:
             return await self.thread.run(partial(self._store.text, uid, session_id, offset))

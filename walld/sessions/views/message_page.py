@@ -8,8 +8,9 @@ go with it. It takes no call from its result, and no message from one that a pro
 same message. A cursor names that entry, and the leaf of the first page: the pages behind it are
 those of the path up to there, whatever is appended meanwhile.
 
-Invariants: a page is a slice of what `messages` has of all events; `NeedsMore` where those at hand
-may not say so. Pages by their cursors are the whole list, each message once.
+Invariant
+- Q4 A page is a slice of what `messages` has of all events; `NeedsMore` where those at hand may not
+  say so. Pages by their cursors are the whole list, each message once.
 """
 
 from __future__ import annotations
@@ -266,7 +267,7 @@ def _without_unknown(
 def _named(
     begins: list[tuple[int, Item]], path: Sequence[Event]
 ) -> list[tuple[int, tuple[int, int]]]:
-    """Where the messages of entries stand, with each entry's seq and which of its messages it is."""
+    """Where messages of entries stand, with each entry's seq and which of its messages it is."""
     counts: dict[int, int] = {}
     named = []
     for at, item in begins:

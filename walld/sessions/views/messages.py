@@ -274,9 +274,11 @@ class Conversation:
         return [*self.prefix, *self.items[self.kept_from :]] if compacted else self.items
 
     def seen(self) -> list[dict[str, Any]]:
+        """The messages that are seen."""
         return [item.message for item in (*self.prefix, *self.items[self.kept_from :])]
 
     def whole(self) -> list[dict[str, Any]]:
+        """All messages, also those that a compaction hides."""
         return [item.message for item in self.items]
 
     def with_calls(
