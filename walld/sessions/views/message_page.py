@@ -27,7 +27,7 @@ from walld.sessions.state.path import NO_PLACE, path_events
 from walld.sessions.views.call_results import without_unknown
 from walld.sessions.views.messages import Conversation, Item, Place, check_words, messages, tell
 
-__all__ = ["NeedsMore", "cursor_seq", "messages_or_page", "page"]
+__all__ = ["NeedsMore", "Tail", "cursor_seq", "messages_or_page", "page"]
 
 _ELSEWHERE: Final = -2
 """A place before the events at hand, or in none."""
@@ -97,7 +97,7 @@ def page(
         told, begins = _without_unknown(told, begins)
     stop, named = len(told), _named(begins, path)
     if cursor is not None:
-        stop = next((at for at, one in named if one == (cursor.seq, cursor.index)), -1)
+        stop = next((at for at, one in named if one == (cursor.seq, cursor.number)), -1)
         if stop < 0 and not is_all:
             raise NeedsMore
         if stop < 0:
@@ -113,12 +113,12 @@ def page(
 
 
 class _Cursor(NamedTuple):
-    """seq, index: of the entry of a page's first message, and which of its messages. leaf: of the
+    """seq, number: of the entry of a page's first message, and which of its messages. leaf: of the
     first page.
     """
 
     seq: int
-    index: int
+    number: int
     leaf: str
 
 
