@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from session_log import Log
-from test_session_calls import check_anthropic, check_openai, ledger
+from test_session_calls import EFFECTS, check_anthropic, check_openai, ledger
 from test_session_messages import conversations
 from test_session_unreleased import world
 from walld_client.recovered.provider import in_format
@@ -18,7 +18,7 @@ from walld_client.recovered.provider import in_format
 from walld.daemon.session_store.message_pages import _Known
 from walld.ledger.line import chain_of, header_line, make_line
 from walld.sessions.state.account import Unreleased
-from walld.sessions.state.events import Event
+from walld.sessions.state.events import SETTLED, Event
 from walld.sessions.views.message_page import NeedsMore, page
 from walld.sessions.views.messages import messages
 from walld.sessions.views.tail_index import TailIndex
@@ -69,7 +69,7 @@ def check_pages(
                         last=last,
                         before=before,
                         unreleased=replies,
-                        is_whole=start == events[0].seq,
+                        opening=index.opening(start, behind),
                         **more,
                     )
                 except NeedsMore:
@@ -108,6 +108,72 @@ def unnamed(sent: Any) -> Any:
     if sent.get("type") in ("function", "tool_use"):
         names.add("id")
     return {name: unnamed(value) for name, value in sent.items() if name not in names}
+
+
+def long_turns(seed: int) -> Log:
+    """Few turns of many entries: retries, words of older turns, replies, calls settled late."""
+    rand, log, turns = random.Random(seed), Log(), list[str]()
+    for number in range(rand.randint(5, 60)):
+        kind = rand.random()
+        if not turns or kind < 0.08:
+            turns.append(f"t{number}")
+            more: dict[str, Any] = {"calls": "journal"} if rand.random() < 0.4 else {}
+            if len(turns) > 1 and rand.random() < 0.4:
+                of = rand.choice(turns[:-1])
+                more |= {"retry_of": of, "message_id": f"m-{of}"}
+            if log.offer(
+                "turn_submitted",
+                {"message_id": f"m-{turns[-1]}", "content": "q"} | more,
+                turn=turns[-1],
+            ):
+                turns.pop()
+            continue
+        turn, call_id = rand.choice([turns[-1], turns[-1], *turns[-2:]]), f"c{rand.randint(1, 9)}"
+        of_turn = {"turn": turn} if rand.random() < 0.6 else {}
+        named = {"_turn": turn} if rand.random() < 0.3 else {}
+        call = {"call_id": call_id}
+        if kind < 0.2:
+            intent = call | {"tool": "edit", "arguments": {"k": rand.randint(0, 1)}} | EFFECTS
+            log.offer("tool_intent", intent, turn=turn)
+        elif kind < 0.3:
+            log.offer("tool_started", call, turn=turn)
+        elif kind < 0.38:
+            log.offer("tool_finished", call | {"result": "r"}, turn=turn)
+        elif kind < 0.42:
+            log.offer("observation", call | {"text": "o"}, turn=turn)
+        elif kind < 0.45:
+            told = {"of": {"turn": turn, "call_id": call_id}, "word": rand.choice(SETTLED)}
+            log.offer("tool_settled", told, leaf=False)
+        elif kind < 0.6:
+            said = {"role": "tool", "content": "tm", "tool_call_id": call_id}
+            log.offer("message", said | named, **of_turn)
+        elif kind < 0.85:
+            item = {"id": call_id, "name": "edit", "arguments": {"k": 0}, "outcome": "unknown"}
+            said = {"role": "assistant", "content": "txt", "tool_calls": [item]} | named
+            if rand.random() < 0.3:
+                said |= {"_wal_stream": f"s{rand.randint(1, 2)}", "_wal_seq": rand.randint(1, 3)}
+            if rand.random() < 0.2:
+                said["tool_results"] = [{"id": call_id, "outcome": "done", "result": "brought"}]
+            log.offer("message", said, **of_turn)
+        elif kind < 0.9:
+            edited = {"role": "assistant", "content": "edited"} | named
+            edited |= {"tool_calls": [{"id": call_id, "name": "edit", "arguments": {"k": 0}}]}
+            names = [event.id for event in log.events]
+            log.offer("message_edit", {"target": rand.choice(names), "message": edited})
+        elif kind < 0.95:
+            log.offer("message", {"role": "user", "content": "and"} | named, **of_turn)
+        else:
+            log.offer(
+                rand.choice(["turn_completed", "turn_interrupted"]), {"reason": "x"}, turn=turn
+            )
+    return log
+
+
+def test_pages_of_long_turns_are_slices() -> None:
+    seen = Seen()
+    for seed in range(500):
+        check_pages(long_turns(seed).events, (), seen, f"long turns {seed}")
+    assert min(vars(seen).values()) > 50, vars(seen)
 
 
 def test_pages_of_random_ledgers_are_slices() -> None:
@@ -163,6 +229,7 @@ def test_pages_of_many_random_ledgers_are_slices() -> None:
     seen = Seen()
     for seed in range(500, 10000):
         check_pages(ledger(seed).events, (), seen, f"ledger {seed}", compacted=seed % 3 > 0)
+        check_pages(long_turns(seed).events, (), seen, f"long turns {seed}")
         events, replies, branches = world(seed)
         for branch in branches:
             check_pages(events, replies, seen, f"world {seed}, branch {branch}", branch=branch)

@@ -208,7 +208,8 @@ def _page(
         return True, None
     events = events_of(lines[begin - start :])
     try:
-        told = page(events, unreleased=said, is_whole=False, **arguments)
+        opening = known.index.opening(begin, events)
+        told = page(events, unreleased=said, opening=opening, **arguments)
     except NeedsMore:
         return True, None
     return True, json.dumps(told, ensure_ascii=True, separators=(",", ":")).encode("ascii")

@@ -74,13 +74,14 @@ def page(
     *,
     last: int | None,
     before: str | None = None,
-    is_whole: bool = True,
+    opening: Sequence[Event] | None = None,
 ) -> dict[str, Any] | None:
     """`messages`: the last n, or so many before the page of a cursor; a few more where they belong
     together. `before`: the cursor of this page, None where it is the first of the list.
 
-    not is_whole: the events behind an independent place alone. Raises NeedsMore; BadArgument, with
-    code "stale" where the path of the cursor was left.
+    opening: the events are those behind an independent place alone, and this is said of the turns
+    that go on there. Raises NeedsMore; BadArgument, with code "stale" where the path of the cursor
+    was left.
     """
     check_words(format, unknown)
     if last is None or last < 1:
@@ -88,9 +89,11 @@ def page(
     cursor = None if before is None else _read_cursor(before)
     if not events:
         return None
-    path, is_rooted = _path(events, branch, cursor, before, is_whole=is_whole)
+    path, is_rooted = _path(events, branch, cursor, before, is_whole=opening is None)
     conversation = Conversation() if is_rooted else Tail()
     begins: list[tuple[int, Item]] = []
+    if opening:
+        events = [*opening, *events]
     told = tell(conversation, events, path, unreleased, compacted=compacted, begins=begins)
     is_all = conversation.is_all(compacted=compacted) if isinstance(conversation, Tail) else True
     if unknown == "drop":
@@ -248,6 +251,7 @@ class Tail(Conversation):
         compacted: bool,
         begins: list[tuple[int, Item]] | None = None,
     ) -> list[dict[str, Any]]:
+        """Raises NeedsMore."""
         if calls.has_recovered and not self.ends:
             raise NeedsMore  # a turn that ended before may say what is cut
         return super().with_calls(calls, unreleased, compacted=compacted, begins=begins)

@@ -3,10 +3,12 @@
 Owns: which names each entry shares with the entries before it. Refuses: what the messages are
 (`messages.py`), whether those behind a place are enough (`message_page.py`), lines and files.
 
-Entries act on each other by names: of a turn, a call, a reply's stream, a message, an entry. A
-place is independent where no name stands on both sides of it: what is folded from there on is then
-what a fold of everything has there. What acts by order alone (an undo, a compaction, a branch) is
-met as the entries behind the place are folded.
+Entries act on each other by names: of a call, a step of a reply, a message, an entry; of a turn
+where it is retried, or a reply of it was recovered. A place is independent where no such name
+stands on both sides of it: what is folded from there on is then what a fold of everything has
+there. Of a turn that goes on there it is told that it was submitted, and whether it has ended
+(`opening`). What acts by order alone (an undo, a compaction, a branch) is met as the entries behind
+the place are folded.
 
 Invariants: no content, and a hash for a name: two that share one make a place look dependent, never
 independent. One pass, what an entry costs does not grow with those before it. Entries on every
@@ -16,12 +18,13 @@ branch count, since a call's result is known on each.
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from sys import getsizeof
 from typing import Any, Final
 
 from walld.sessions.state.account import calls_in, results_in
 from walld.sessions.state.events import Event, check_payload
+from walld.sessions.state.tools import TOOL_TYPES
 
 __all__ = ["TailIndex"]
 
@@ -50,7 +53,14 @@ class TailIndex:
         """Messages that entries before each of those said."""
         self._count = 0
         self._reach = 0
-        self._last_turn: tuple[str, int] = "", 0
+        self._last_turn = ""
+        self._submitted_at: dict[int, tuple[int, bool]] = {}
+        """Hash of a turn -> by which entry, and whether it promised to journal its calls."""
+        self._ended: set[int] = set()
+        """Hashes of turns."""
+        self._tied: set[int] = set()
+        """Hashes of turns whose entries act on each other in other ways than by their calls: those
+        that are retried, and their retries, and those with recovered replies."""
 
     def start_for(self, messages: int, before_seq: int | None = None) -> int:
         """The last independent place with about so many messages behind it, up to the entry
@@ -80,9 +90,13 @@ class TailIndex:
     @property
     def held_bytes(self) -> int:
         """About so much memory."""
-        tables = (self._first, self._calls, self._turn_of, self._starts, self._counts)
-        numbers = 2 * len(self._first) + len(self._calls) + 2 * len(self._starts)
-        return sum(map(getsizeof, tables)) + _NUMBER_BYTES * (numbers + 4 * len(self._turn_of))
+        tables = (
+            *(self._first, self._calls, self._starts, self._counts),
+            *(self._turn_of, self._submitted_at, self._ended, self._tied),
+        )
+        numbers = 2 * (len(self._first) + len(self._starts)) + len(self._calls)
+        numbers += 4 * (len(self._turn_of) + len(self._submitted_at)) + len(self._ended)
+        return sum(map(getsizeof, tables)) + _NUMBER_BYTES * numbers
 
     @staticmethod
     def reads(kind: str) -> bool:
@@ -106,11 +120,26 @@ class TailIndex:
         """The next entry, where its type is none that is read."""
         assert seq > self.last_seq, f"{seq} after {self.last_seq}"
         self.last_seq = self._reach = seq
-        if turn is not None:
-            if self._last_turn[0] != turn:
-                self._last_turn = turn, self._first.setdefault(hash(("turn", turn)), seq)
-            self._reach = self._last_turn[1]
+        if turn is not None and turn != self._last_turn:
+            self._first.setdefault(hash(("turn", turn)), seq)
+            self._last_turn = turn
+        if turn is not None and self._tied and hash(turn) in self._tied:
+            self._name("turn", turn)
             self._cut()
+
+    def opening(self, start: int, events: Iterable[Event]) -> list[Event]:
+        """What is said of turns that these events, from `start` on, go on with: that they were
+        submitted, and that they have ended.
+        """
+        told: list[Event] = []
+        for turn in dict.fromkeys(turn for event in events for turn in _turns(event)):
+            submitted, is_promised = self._submitted_at.get(hash(turn), (start, False))
+            if submitted < start:
+                payload = {"calls": "journal"} if is_promised else {}
+                told.append(_said(0, "turn_submitted", turn, payload))
+                if hash(turn) in self._ended:
+                    told.append(_said(0, "turn_completed", turn, {}))
+        return told
 
     def _cut(self) -> None:
         """Places before which the newest entry's names stand, too, are independent no more."""
@@ -124,36 +153,63 @@ class TailIndex:
     def _name(self, kind: str, name: object) -> None:
         """It acts on whatever has that name."""
         if isinstance(name, str):
-            first = self._first.setdefault(hash((kind, name)), self.last_seq)
-            self._reach = min(self._reach, first)
+            self._mark(hash((kind, name)))
+
+    def _mark(self, name: int) -> None:
+        first = self._first.setdefault(name, self.last_seq)
+        if first < self._reach:
+            self._reach = first
+
+    def _called(self, turn: object, call_id: object) -> None:
+        """It acts on the calls of that turn and id."""
+        if isinstance(call_id, str):
+            self._mark(hash(("called", turn if isinstance(turn, str) else None, call_id)))
+
+    def _tie(self, turn: str) -> None:
+        self._tied.add(hash(turn))
+        self._name("turn", turn)
 
     def _submitted(self, event: Event) -> None:
+        payload = event.payload
         self._name("entry", event.id)
-        self._name("message", event.payload.get("message_id"))
-        self._name("turn", event.payload.get("retry_of"))
+        self._name("message", payload.get("message_id"))
+        if event.turn is None:
+            return
+        is_promised = payload.get("calls") == "journal"
+        self._submitted_at.setdefault(hash(event.turn), (event.seq, is_promised))
+        if isinstance(retried := payload.get("retry_of"), str):
+            self._tie(event.turn)
+            self._tie(retried)
+
+    def _ends(self, event: Event) -> None:
+        self._ended.add(hash(event.turn))
 
     def _replies(self, event: Event) -> None:
-        stream = event.payload.get("stream_id")
-        self._name("stream", str(stream))
+        stream = str(event.payload.get("stream_id"))
+        self._name("stream", stream)
         if event.turn is not None:
-            self._turn_of[hash(str(stream))] = event.turn
+            self._turn_of[hash(stream)] = event.turn
 
     def _begins(self, event: Event) -> None:
-        """What its program did with a call: such a one takes a result from any turn."""
+        """Of a call that its program began: such a one takes a result from any turn."""
         call_id = event.payload.get("call_id")
         if event.turn and isinstance(call_id, str):
             self._first.setdefault(hash(("call", call_id)), event.seq)
             self._calls[hash((event.turn, call_id))] = _UNSURE
+            self._called(event.turn, call_id)
 
-    def _observed(self, event: Event) -> None:
-        self._name("turn", event.payload.get("of_turn"))
+    def _goes_on(self, event: Event) -> None:
+        payload = event.payload
+        self._called(event.turn, payload.get("call_id"))
+        if event.type == "observation":
+            self._called(payload.get("of_turn"), payload.get("of_call"))
 
     def _settled(self, event: Event) -> None:
         of = event.payload.get("of")
         if isinstance(of, dict):
-            self._name("turn", of.get("turn"))
-            self._name("stream", of.get("stream"))
-            self._name("of no turn", of.get("call_id"))
+            self._called(of.get("turn"), of.get("call_id"))
+            if "stream" in of:
+                self._called(None, of.get("call_id"))
 
     def _summary(self, event: Event) -> None:
         self._name("entry", event.id)
@@ -161,10 +217,23 @@ class TailIndex:
     def _message(self, event: Event) -> None:
         payload = event.payload
         self._name("entry", event.id)
-        self._names_of(payload)
+        stream, step = payload.get("_wal_stream"), payload.get("_wal_seq")
+        if isinstance(stream, str):
+            self._first.setdefault(hash(("stream", stream)), event.seq)
+            if isinstance(step, int):
+                self._mark(hash(("step", stream, step)))
+        self._name("message", payload.get("_message_id"))
+        if "_wal_recovered" in payload:
+            self._name("stream", str(stream))
+            for turn in (event.turn, payload.get("_turn"), self._turn_of.get(hash(str(stream)))):
+                if isinstance(turn, str):
+                    self._tie(turn)
         if check_payload(event.type, payload) is not None:
             return
-        turn, is_new = self._turn(event, payload), not isinstance(payload.get("_wal_stream"), str)
+        turn = self._turn(event, payload)
+        if turn is not None and hash(turn) in self._tied:
+            self._name("turn", turn)
+        is_new = not isinstance(payload.get("_wal_stream"), str)
         if payload.get("role") == "assistant":
             for one in calls_in(payload):
                 self._say(turn, one["id"], is_new=is_new)
@@ -189,7 +258,7 @@ class TailIndex:
             for call in calls_in(message):  # of any turn, where one fits
                 self._name("call", call["id"])
                 self._calls[hash((turn, call["id"]))] = _UNSURE
-                self._of_no_turn(turn, call["id"])
+                self._called(turn, call["id"])
             for call_id, _ in results_in(message):
                 self._answer(turn, call_id)
 
@@ -211,7 +280,7 @@ class TailIndex:
         known = self._calls.get(name)
         if known is None or (known == _ANSWERED and is_new):
             self._calls[name] = _OPEN
-        self._of_no_turn(turn, call_id)
+        self._called(turn, call_id)
 
     def _answer(self, turn: str | None, call_id: str) -> None:
         """A result goes to the call of its turn, or else to the newest of any."""
@@ -220,7 +289,7 @@ class TailIndex:
             self._calls[name] = _ANSWERED
         else:
             self._name("call", call_id)
-        self._of_no_turn(turn, call_id)
+        self._called(turn, call_id)
 
     def _brought(self, turn: str | None, message: Mapping[str, Any]) -> None:
         results = message.get("tool_results")
@@ -228,18 +297,27 @@ class TailIndex:
             if isinstance(one, dict):
                 self._answer(turn, str(one.get("id")))
 
-    def _of_no_turn(self, turn: str | None, call_id: str) -> None:
-        """Calls of no turn know each other by their ids."""
-        if turn is None:
-            self._name("of no turn", call_id)
+
+def _turns(event: Event) -> Iterator[str]:
+    """That an entry is of."""
+    if event.turn is not None:
+        yield event.turn
+    if event.type == "message" and isinstance(turn := event.payload.get("_turn"), str):
+        yield turn
+
+
+def _said(seq: int, kind: str, turn: str, payload: dict[str, Any]) -> Event:
+    return Event(seq=seq, id="", type=kind, turn=turn, payload=payload)
 
 
 _TAKES: Final = {
     "turn_submitted": TailIndex._submitted,
     "turn_assistant_started": TailIndex._replies,
+    "turn_completed": TailIndex._ends,
+    "turn_interrupted": TailIndex._ends,
+    **dict.fromkeys(TOOL_TYPES, TailIndex._goes_on),
     "tool_intent": TailIndex._begins,
     "tool_started": TailIndex._begins,
-    "observation": TailIndex._observed,
     "tool_settled": TailIndex._settled,
     "branch_summary": TailIndex._summary,
     "message": TailIndex._message,

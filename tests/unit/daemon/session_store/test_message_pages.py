@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from agents.process import Obedient
 from daemon_process import DaemonProcess, MakeDaemon
 from walld_client import Refused
 
@@ -37,6 +38,21 @@ def talk(session: Any, first: int, last: int) -> None:
             ("turn_completed", {}),
         ):
             entries.append({"type": kind, "payload": payload, "turn": turn})
+    for at in range(0, len(entries), 80):
+        session.append_many(entries[at : at + 80])
+
+
+def work(session: Any, steps: int) -> None:
+    """One turn of many steps."""
+    submitted = {"content": "do it", "message_id": "m"}
+    entries: list[dict[str, Any]] = [
+        {"type": "turn_submitted", "payload": submitted, "turn": "t"},
+    ]
+    for number in range(steps):
+        call = {"id": f"call_{number}", "name": "weather", "arguments": "{}"}
+        told = {"role": "tool", "tool_call_id": call["id"], "content": _RESULT}
+        said = {"role": "assistant", "content": "I look.", "tool_calls": [call]}
+        entries += [{"type": "message", "payload": one, "turn": "t"} for one in (said, told)]
     for at in range(0, len(entries), 80):
         session.append_many(entries[at : at + 80])
 
@@ -79,9 +95,15 @@ def test_pages_by_cursors_are_the_whole_list_beside_appends(reader: Any) -> None
     assert session.messages(last=1) == session.messages()[-1:]
 
 
-def test_a_page_reads_the_end_of_the_file(reader: Any, daemon: DaemonProcess) -> None:
+@pytest.mark.parametrize("is_one_turn", [False, True])
+def test_a_page_reads_the_end_of_the_file(
+    reader: Any, daemon: DaemonProcess, is_one_turn: bool
+) -> None:
     session = reader.session("s")
-    talk(session, 0, 1000)
+    if is_one_turn:
+        work(session, 1000)
+    else:
+        talk(session, 0, 1000)
     session.messages(last=10)  # makes the index
     begun = read_bytes(daemon)
     page = session.messages(last=10)
@@ -141,3 +163,23 @@ def test_an_undo_and_a_compaction_are_in_the_page(reader: Any) -> None:
     whole = session.messages()
     assert session.messages(last=len(whole) + 5) == whole
     assert session.messages(last=2) == whole[-len(session.messages(last=2)) :]
+
+
+def test_a_reply_that_is_not_released_is_in_the_page(reader: Any, agent: Obedient) -> None:
+    session = reader.session("s")
+    talk(session, 0, 60)
+    session.messages(last=5)
+    agent.do("""
+turn = client.session("s").submit("deploy it", message_id="m")
+reply = turn.reply(stream_id="r")
+reply.token("I deploy. ")
+reply.tool("deploy", {"env": "prod"}, call_id="c1")
+reply.drain(10)
+""")
+    page = session.messages(last=5)
+    assert page[-1]["content"] == "I deploy. "
+    assert page == session.messages()[-len(page) :]
+    agent.do("reply.end(); turn.completed()")
+    page = session.messages(last=5)
+    assert page[-1]["tool_calls"][0]["id"] == "c1"
+    assert page == session.messages()[-len(page) :]
