@@ -73,10 +73,7 @@ class _Known:
         self.held_bytes = self.index.held_bytes + len(line)
 
     def glance(self, text: bytes) -> bool:
-        """Lines of its file of which nobody knows that they are whole; False: one is not.
-
-        The index may know names of damaged lines, which only makes places look dependent.
-        """
+        """Lines of its file that nobody has looked at; False: one is damaged, or missing."""
         lines = text.splitlines(keepends=True)
         if not self.index.last_seq and lines and lines[0].startswith(_HEADER):
             del lines[0]
@@ -84,12 +81,12 @@ class _Known:
             self.take(lines)
         except FormatError:
             return False
-        return True
+        return all(map(line_seq, lines))
 
     def _take(self, line: bytes) -> None:
         try:
             head = _decode_head(line)
-            if head.seq <= self.index.last_seq:
+            if head.seq != self.index.last_seq + 1:
                 raise FormatError(f"line {head.seq} stands behind {self.index.last_seq}")
             if not TailIndex.reads(head.type):
                 self.index.pass_over(head.seq, head.turn)

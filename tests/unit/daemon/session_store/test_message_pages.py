@@ -6,9 +6,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import walld_client
 from agents.process import Obedient
-from daemon_process import DaemonProcess, MakeDaemon
+from daemon_process import PATIENCE_SECONDS, DaemonProcess, MakeDaemon
 from walld_client import Refused
+
+from walld import limits
+from walld.daemon.session_store.message_pages import MessagePages, _Known
 
 TURNS = 120
 _RESULT = "degrees " * 200
@@ -183,3 +187,45 @@ reply.drain(10)
     page = session.messages(last=5)
     assert page[-1]["tool_calls"][0]["id"] == "c1"
     assert page == session.messages()[-len(page) :]
+
+
+def test_a_damaged_file_is_read_as_a_whole(reader: Any, daemon: DaemonProcess) -> None:
+    session = reader.session("s")
+    talk(session, 0, 60)
+    before = session.messages()
+    reader.close()
+    assert daemon.terminate() == 0
+    (file,) = (daemon.data / "sessions").rglob("events.jsonl")
+    text = bytearray(file.read_bytes())
+    text[text.index(b"question 20")] ^= 1
+    file.write_bytes(text)
+    daemon.start()
+    client = walld_client.connect(daemon.socket_path, timeout=PATIENCE_SECONDS)
+    session = client.session("s")
+    whole = session.messages()
+    assert len(whole) == len(before) - 1
+    for _ in range(2):
+        page = session.messages(last=5)
+        assert page == whole[-len(page) :]
+    listed, page = list(page), session.messages(last=50, before=page.before)
+    while page:
+        listed = [*page, *listed]
+        page = session.messages(last=50, before=page.before) if page.before else []
+    assert listed == whole
+    client.close()
+
+
+def test_the_index_that_was_asked_longest_ago_goes_first() -> None:
+    nothing: Any = None
+    pages, most = MessagePages(nothing, nothing), limits.TAIL_INDEX_BYTES_MAX
+    for name in ("a", "b", "c", "b", "d"):
+        pages._known.pop((1, name), None)
+        known = _Known()
+        known.held_bytes = most // 3
+        pages._held_bytes = sum(one.held_bytes for one in pages._known.values())
+        pages._keep((1, name), known)
+    assert [name for _, name in pages._known] == ["c", "b", "d"]
+    known = _Known()
+    known.held_bytes = most + 1
+    pages._keep((1, "e"), known)
+    assert (pages._known, pages._held_bytes) == ({}, 0), "one that is too large alone, too"
