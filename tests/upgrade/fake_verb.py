@@ -46,6 +46,7 @@ def blocking(path: str, tag: int) -> dict[str, Any]:
         for name, ask in (
             ("settle", lambda: session.settle("c", "ran")),
             ("resume", session.resume),
+            ("page", lambda: session.messages(last=1)),
         ):
             try:
                 ask()
@@ -73,7 +74,11 @@ async def asynchronous(path: str, tag: int) -> dict[str, Any]:
     except walld_client.Refused as error:
         found["policy"] = told(error)
     session = client.session("s")
-    for name, ask in (("settle", lambda: session.settle("c", "ran")), ("resume", session.resume)):
+    for name, ask in (
+        ("settle", lambda: session.settle("c", "ran")),
+        ("resume", session.resume),
+        ("page", lambda: session.messages(last=1)),
+    ):
         try:
             await ask()
         except walld_client.Refused as error:

@@ -82,6 +82,8 @@ def test_a_verb_that_the_daemon_lacks_is_unsupported(
     assert told["policy"] == lacks, "an argument of a view that is there"
     refused = ["Refused", "", ""]  # there is no call, and no turn
     assert [told["settle"], told["resume"]] == [lacks or refused] * 2
+    lacks = None if whose == "new" else ["Unsupported", "Project messages", version]
+    assert told.get("page") == lacks
     assert told["after"] is None, "the client goes on, with a daemon that lives"
 
 
