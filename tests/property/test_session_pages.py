@@ -18,6 +18,7 @@ from walld_client.recovered.provider import in_format
 from walld.daemon.session_store.message_pages import _Known
 from walld.ledger.line import chain_of, header_line, make_line
 from walld.sessions.state.account import Unreleased
+from walld.sessions.state.call_account import arguments_hash
 from walld.sessions.state.events import SETTLED, Event
 from walld.sessions.views.message_page import NeedsMore, page
 from walld.sessions.views.messages import messages
@@ -110,6 +111,16 @@ def unnamed(sent: Any) -> Any:
     return {name: unnamed(value) for name, value in sent.items() if name not in names}
 
 
+def gone(rand: random.Random, call_id: str) -> dict[str, Any]:
+    """What is left of a reply that was released with a call."""
+    call: dict[str, Any] = {"call_id": call_id, "name": "edit", "seq": rand.randint(1, 9)}
+    call |= {"outcome": rand.choice(["unknown", "done"])}
+    if rand.random() < 0.7:
+        call["arguments_hash"] = arguments_hash({"k": rand.randint(0, 1)})
+    told = {"stream": f"s{rand.randint(1, 2)}", "step": 0, "calls": [call]}
+    return told | {"started_at_ms": rand.choice([0, 10**15]), "status": "cancelled"}
+
+
 def long_turns(seed: int) -> Log:
     """Few turns of many entries: retries, words of older turns, replies, calls settled late."""
     rand, log, turns = random.Random(seed), Log(), list[str]()
@@ -160,6 +171,8 @@ def long_turns(seed: int) -> Log:
             edited |= {"tool_calls": [{"id": call_id, "name": "edit", "arguments": {"k": 0}}]}
             names = [event.id for event in log.events]
             log.offer("message_edit", {"target": rand.choice(names), "message": edited})
+        elif kind < 0.92:
+            log.offer("model_call", gone(rand, call_id), leaf=False, **of_turn)
         elif kind < 0.95:
             log.offer("message", {"role": "user", "content": "and"} | named, **of_turn)
         else:

@@ -4,8 +4,8 @@ Owns: which names each entry shares with the entries before it. Refuses: what th
 (`messages.py`), whether those behind a place are enough (`message_page.py`), lines and files.
 
 Entries act on each other by names: of a call, a step of a reply, a message, an entry; of a turn
-where it is retried, or a reply of it was recovered. A place is independent where no such name
-stands on both sides of it: what is folded from there on is then what a fold of everything has
+where it is retried, or a reply of it was recovered, or went. A place is independent where no such
+name stands on both sides of it: what is folded from there on is then what a fold of everything has
 there. Of a turn that goes on there it is told that it was submitted, and whether it has ended
 (`opening`). What acts by order alone (an undo, a compaction, a branch) is met as the entries behind
 the place are folded.
@@ -45,6 +45,8 @@ class TailIndex:
         """Hash of a name -> the first entry that it stands in."""
         self._calls: dict[int, int] = {}
         """Hash of a turn and a call's id -> whether a message said one that has no result yet."""
+        self._gone: set[int] = set()
+        """Hashes of ids of calls of replies that went: one may be any call of that id."""
         self._turn_of: dict[int, str] = {}
         """Hash of a stream -> the turn that it is a reply of."""
         self._starts: list[int] = []
@@ -92,9 +94,9 @@ class TailIndex:
         """About so much memory."""
         tables = (
             *(self._first, self._calls, self._starts, self._counts),
-            *(self._turn_of, self._submitted_at, self._ended, self._tied),
+            *(self._turn_of, self._submitted_at, self._ended, self._tied, self._gone),
         )
-        numbers = 2 * (len(self._first) + len(self._starts)) + len(self._calls)
+        numbers = 2 * (len(self._first) + len(self._starts)) + len(self._calls) + len(self._gone)
         numbers += 4 * (len(self._turn_of) + len(self._submitted_at)) + len(self._ended)
         return sum(map(getsizeof, tables)) + _NUMBER_BYTES * numbers
 
@@ -194,7 +196,7 @@ class TailIndex:
         """Of a call that its program began: such a one takes a result from any turn."""
         call_id = event.payload.get("call_id")
         if event.turn and isinstance(call_id, str):
-            self._first.setdefault(hash(("call", call_id)), event.seq)
+            self._spoken_of(call_id)
             self._calls[hash((event.turn, call_id))] = _UNSURE
             self._called(event.turn, call_id)
 
@@ -275,12 +277,33 @@ class TailIndex:
 
     def _say(self, turn: str | None, call_id: str, *, is_new: bool) -> None:
         """is_new: it can be no other call's words said once more."""
-        self._first.setdefault(hash(("call", call_id)), self.last_seq)
+        self._spoken_of(call_id)
         name = hash((turn, call_id))
         known = self._calls.get(name)
         if known is None or (known == _ANSWERED and is_new):
             self._calls[name] = _OPEN
         self._called(turn, call_id)
+
+    def _spoken_of(self, call_id: str) -> None:
+        name = hash(("call", call_id))
+        self._first.setdefault(name, self.last_seq)
+        if name in self._gone:
+            self._mark(name)
+
+    def _left(self, event: Event) -> None:
+        """What is left of a reply that went: a message of its turn, which stands before it; its
+        calls may be those that other words of their ids are about.
+        """
+        if event.turn is not None:
+            self._tie(event.turn)
+        self._name("stream", event.payload.get("stream"))
+        for listed in (event.payload.get("calls"), event.payload.get("results")):
+            for one in listed if isinstance(listed, list) else ():
+                if isinstance(one, dict) and isinstance(call_id := one.get("call_id"), str):
+                    self._name("call", call_id)
+                    self._called(event.turn, call_id)
+                    self._gone.add(hash(("call", call_id)))
+                    self._calls[hash((event.turn, call_id))] = _UNSURE
 
     def _answer(self, turn: str | None, call_id: str) -> None:
         """A result goes to the call of its turn, or else to the newest of any."""
@@ -319,6 +342,7 @@ _TAKES: Final = {
     "tool_intent": TailIndex._begins,
     "tool_started": TailIndex._begins,
     "tool_settled": TailIndex._settled,
+    "model_call": TailIndex._left,
     "branch_summary": TailIndex._summary,
     "message": TailIndex._message,
     "message_edit": TailIndex._edited,
