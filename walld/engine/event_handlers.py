@@ -339,6 +339,7 @@ class EventHandlers:
             no = self._engine.registry.last_no + 1
         stream = Stream(no, begin, connection.process)
         stream.connection = connection
+        stream.may_have_calls = False  # it has no event yet
         self._engine.registry.add(stream)
         item = records.encode_item(begin)
         self._engine.queued(stream, stream.take_item(0, Flag.BEGIN, item))

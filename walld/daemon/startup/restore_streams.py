@@ -152,7 +152,6 @@ def _stream(
     stream = Stream(no, found.begin, process)
     stream.moved_to = found.moved_to
     stream.terminal = found.terminal
-    stream.may_have_calls = True
     stream.next_seq = last_seq + 1
     stream.restored_seq = stream.written_seq = stream.synced_seq = last_seq
     stream.where, stream.sizes = found.index.where, found.index.sizes
