@@ -20,7 +20,7 @@ import time
 import msgspec
 from walld_client.errors import Unsupported
 from walld_client.link.socket_path import check_server, is_private, socket_candidates
-from walld_client.query.requests import is_unknown
+from walld_client.query.requests import is_unknown, verb_of
 from walld_client.wire import framing
 from walld_client.wire import messages as wire
 
@@ -128,7 +128,8 @@ class Daemon:
                 if message.code == "recovering":
                     raise Unavailable(f"the daemon is still reading its log: {message.message}")
                 if is_unknown(message, int(request.__struct_config__.tag or 0)):
-                    raise Unsupported(type(request).__name__, self.version, message.code)
+                    told = (message.code, message.got, message.limit)
+                    raise Unsupported(verb_of(request), self.version, *told)
                 raise Declined(message)
             if isinstance(message, wire.Answer) and message.id == self._id:
                 chunks.append(message.chunk)

@@ -47,6 +47,7 @@ __all__ = [
     "decode_view",
     "is_passing",
     "is_unknown",
+    "verb_of",
 ]
 
 _messages = msgspec.msgpack.Decoder(ToQuery)
@@ -147,9 +148,7 @@ class Conversation:
             text = f"this {type(made).__name__} request is {len(frame)} bytes"
             raise ValueError(f"{text}, limit {framing.FRAME_BYTES_MAX}: nothing of it was sent")
         self._tag = int(made.__struct_config__.tag or 0)
-        self._verb = type(made).__name__
-        if isinstance(made, Project):
-            self._verb += f" {made.name}"
+        self._verb = verb_of(made)
         self._session_id = session_id = getattr(made, "session_id", None)
         if session_id not in self._unshown:
             return frame
@@ -298,6 +297,12 @@ def _cannot_know(error: Error) -> str:
 
 _ARGUMENTS_SINCE = {"messages": ("unknown", "last", "before"), "resume": ("policy",)}
 """View -> arguments that older daemons do not know. Any other is the application's mistake."""
+
+
+def verb_of(request: msgspec.Struct) -> str:
+    """What it is called where a daemon does not know it: the view, too, where it is Project."""
+    name = type(request).__name__
+    return f"{name} {request.name}" if isinstance(request, Project) else name
 
 
 def is_unknown(error: Error, tag: int) -> bool:
