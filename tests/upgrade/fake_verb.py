@@ -9,12 +9,19 @@ from __future__ import annotations
 import asyncio
 import inspect
 import json
+import os
 import sys
 from typing import Any
 
 import msgspec
 import walld_client
 from walld_client import aio
+
+RISK = {"side_effect": "external-write", "resume_policy": "never-rerun"}
+GRANTS: dict[str, Any] = {
+    "grant until": {"expires_at": 1.0},
+    "grant of": {"scope": {"tool": "mail"}},
+}
 
 
 def told(error: walld_client.Refused) -> list[str]:
@@ -52,6 +59,18 @@ def blocking(path: str, tag: int) -> dict[str, Any]:
                 ask()
             except walld_client.Refused as error:
                 found[name] = told(error)
+        session = client.session(f"grants of {os.getpid()}")
+        turn = session.submit("go")
+        turn.intent("mail", {}, call_id="c", **RISK)
+        turn.approval("c", "granted")
+        turn.approval("c", "denied", by="anna", scope={"tool": "mail"}, expires_at=1.0)
+        for name, given in GRANTS.items():
+            try:
+                turn.approval("c", "granted", **given)
+                found[name] = None
+            except walld_client.Refused as error:
+                found[name] = told(error)
+        found["approvals"] = len(session.find("tool_approval"))
     found["after"] = client.recover("nothing")
     client.close()
     return found
@@ -83,6 +102,18 @@ async def asynchronous(path: str, tag: int) -> dict[str, Any]:
             await ask()
         except walld_client.Refused as error:
             found[name] = told(error)
+    session = client.session(f"grants of {os.getpid()}")
+    turn = await session.submit("go")
+    await turn.intent("mail", {}, call_id="c", **RISK)
+    await turn.approval("c", "granted")
+    await turn.approval("c", "denied", by="anna", scope={"tool": "mail"}, expires_at=1.0)
+    for name, given in GRANTS.items():
+        try:
+            await turn.approval("c", "granted", **given)
+            found[name] = None
+        except walld_client.Refused as error:
+            found[name] = told(error)
+    found["approvals"] = len(await session.find("tool_approval"))
     found["after"] = await client.recover("nothing")
     await client.close()
     return found

@@ -82,9 +82,22 @@ def test_a_verb_that_the_daemon_lacks_is_unsupported(
     assert told["policy"] == lacks, "an argument of a view that is there"
     refused = ["Refused", "", ""]  # there is no call, and no turn
     assert [told["settle"], told["resume"]] == [lacks or refused] * 2
+    assert [told["grant until"], told["grant of"]] == [lacks] * 2
+    assert told["approvals"] == (2 if lacks else 4), "an old gate would judge by none"
     lacks = None if whose == "new" else ["Unsupported", "Project messages", version]
     assert told.get("page") == lacks
     assert told["after"] is None, "the client goes on, with a daemon that lives"
+
+
+def test_the_command_line_says_it_in_the_same_words(
+    daemons: dict[str, tuple[Daemon, str]], new: Build
+) -> None:
+    daemon, version = daemons["old"]
+    words = ("session", "settle", "s", "c", "--ran", "--socket", daemon.socket_path)
+    code, said = new.walld(*words)
+    assert code != 0
+    text = f"walld {version} does not know Project resume: update the older of client and daemon"
+    assert f"{text} (code bad_argument, got resume, limit " in said
 
 
 def test_an_old_client_is_told_what_it_cannot_have(

@@ -31,7 +31,7 @@ Seen = Callable[[str], list[wire.Seen]]
 class Appending:
     """A session of one client: its id, and how this process changes and sees what it sends."""
 
-    __slots__ = ("_append_queue", "_redact", "_seen", "breaks", "session_id")
+    __slots__ = ("_append_queue", "_reads_grants", "_redact", "_seen", "breaks", "session_id")
 
     def __init__(
         self, session_id: str, redact: Redact, seen: Seen, append_queue: AppendQueue | None
@@ -40,6 +40,7 @@ class Appending:
         self._redact = redact
         self._seen = seen
         self._append_queue = append_queue
+        self._reads_grants = False
         self.breaks: list[dict[str, Any]] = []
 
     # --- appending ---

@@ -282,6 +282,15 @@ class SessionSteps(Appending):
                 if error.code != "stale":
                     raise  # else somebody said more of it meanwhile: what was judged is no more
 
+    def reads_grants(self) -> Steps[None]:
+        """Unsupported where the daemon would keep a grant's scope and end and judge by neither.
+
+        A daemon that knows no policy is such a one. It is asked once.
+        """
+        if not self._reads_grants:
+            yield from self.project("resume", missing_artifacts=[], policy={})
+            self._reads_grants = True
+
     def _policy_now(
         self, policy: Mapping[str, str] | Callable[[dict[str, Any]], str]
     ) -> Steps[dict[str, Any]]:

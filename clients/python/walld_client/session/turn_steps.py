@@ -210,9 +210,12 @@ class TurnSteps:
 
         by: who. scope: what was allowed, by fields of the intent (`tool`, `arguments`): a call of
         which one is another was not. expires_at: seconds since 1970; behind it the user is asked
-        anew before the call runs.
+        anew before the call runs. Unsupported, and nothing is appended, where a grant has one of
+        these two and the daemon is of a build that would let the call run all the same.
         """
         _check("state", state, APPROVALS)
+        if state == "granted" and (scope is not None or expires_at is not None):
+            yield from self.session.reads_grants()
         told = {"state": state, "by": by, "scope": scope, "expires_at": expires_at}
         given = {name: value for name, value in told.items() if value is not None}
         return (yield from self._of_tool("tool_approval", call_id, given, fields))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import os
 import time
 from collections.abc import Iterator
@@ -196,7 +197,24 @@ def test_its_states(client: Coloured, ledger: FakeLedger) -> None:
     assert {event["turn"] for event in ledger.sessions["S"]} == {turn.turn_id}
 
 
+def test_a_daemon_is_asked_once_whether_it_reads_what_a_grant_is_for(
+    client: Coloured, ledger: FakeLedger
+) -> None:
+    """One of 0.1.0 would keep scope and end and judge by neither."""
+    ledger.views["resume"] = {"calls": []}
+    turn = client.session("S").submit("hello")
+    turn.approval("c", "asked", scope={"tool": "mail"})
+    turn.approval("c", "granted", by="anna")
+    turn.approval("c", "denied", expires_at=1.0)
+    assert not [one for one in ledger.asked if isinstance(one, wire.Project)]
+    turn.approval("c", "granted", scope={"tool": "mail"})
+    turn.approval("c", "granted", expires_at=1.0)
+    (asked,) = [one for one in ledger.asked if isinstance(one, wire.Project)]
+    assert (asked.name, "policy" in json.loads(asked.arguments)) == ("resume", True)
+
+
 def test_its_tools(client: Coloured, ledger: FakeLedger, tmp_path: Path) -> None:
+    ledger.views["resume"] = {"calls": []}
     turn = client.session("S").submit("hello")
     file = tmp_path / "f"
     file.write_bytes(b"x")
