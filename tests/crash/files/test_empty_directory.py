@@ -210,7 +210,7 @@ def test_a_stranger_speaks_for_himself_alone_and_is_bounded(daemon: DaemonProces
     until(lambda: (daemon.data / "made").stat().st_size > 200, "what was heard is written")
     assert set(found) <= {ROW}
     assert (daemon.data / "made").stat().st_size < 1000
-    assert daemon.log_text().count("knows of another log") == 1
+    assert daemon.logged("knows of another log").count("knows of another log") == 1
 
 
 def test_a_client_of_this_log_brings_no_row(daemon: DaemonProcess, make_agent: MakeAgent) -> None:
