@@ -29,6 +29,7 @@ from typing import Any, Protocol, Self
 
 import msgspec
 from walld_client.errors import Unavailable, WalldError
+from walld_client.link.directory_owner import listening_paths, owner_pid
 from walld_client.link.socket_path import check_length, runtime_folder
 from walld_client.query.query import Query
 from walld_client.wire.messages import Status
@@ -290,9 +291,12 @@ class Daemon:
                 raise NotStarted(f"{text}{seconds:g} s ({state})", None, self._last_lines())
             time.sleep(_POLL_SECONDS)
 
-    def _last_lines(self) -> str:
+    def _own_log(self) -> str:
         """Of this start."""
-        lines = self._logged(self._log_from).strip().splitlines()
+        return self._logged(self._log_from).strip()
+
+    def _last_lines(self) -> str:
+        lines = self._own_log().splitlines()
         return "\n".join(lines[-_SHOWN_LINES:]) or "it logged nothing"
 
     def _joined(self) -> bool:
@@ -311,17 +315,37 @@ class Daemon:
         self.is_own, self.pid = False, now["pid"]
         return True
 
+    def _check_elsewhere(self, refused: NotStarted) -> None:
+        """Raises NotStarted where the owner of the directory listens, and not at this socket."""
+        pid = owner_pid(self.directory)
+        paths = [] if pid is None else listening_paths(pid)
+        if paths and not any(_same(path, self.socket) for path in paths):
+            text = (
+                f"another walld (pid {pid}) owns {self.directory} and listens at {paths[0]}, not "
+            )
+            text += f"at {self.socket}: give that socket, stop it, or give another directory"
+            raise _in_use(text, refused)
+
     def _start_or_join(self, deadline: float, seconds: float, *, is_ready: bool) -> None:
-        """One that has the directory and does not answer yet is about to, or about to end."""
+        """One that has the directory and does not answer yet is about to, or about to end; but for
+        one that listens at another socket.
+        """
         rest = _RETRY_SECONDS
+        refused: NotStarted | None = None
         while not self._joined():
             try:
                 self._start(deadline, seconds, is_ready=is_ready)
                 return
             except NotStarted as error:
-                in_use = error.exit_code is not None and _IN_USE in error.log
-                if not in_use or time.monotonic() > deadline:
-                    raise
+                if _IN_USE in error.log:
+                    refused = error
+                elif refused is None or error.exit_code is not None or self._own_log():
+                    raise  # else the last try had no time to say what those before it said
+            self._check_elsewhere(refused)
+            if time.monotonic() > deadline:
+                text = f"another walld owns {self.directory}, and within {seconds:g} s nobody "
+                text += f"answered at {self.socket}: stop it, give the socket where it listens, "
+                raise _in_use(f"{text}or give another directory", refused)
             time.sleep(rest)
             rest = min(2 * rest, _RETRY_SECONDS_MAX)
 
@@ -346,7 +370,8 @@ def start_daemon(
     folder of this user's alone below $XDG_RUNTIME_DIR or the temporary directory. log: the file
     its log lines are appended to; else beside that socket. options: more of `walld serve`.
     join: where a daemon of this directory answers at the socket already, that one is taken; where
-    one has the directory and does not answer yet, it is waited for. timeout: seconds until it must
+    one has the directory and does not answer yet, it is waited for, but for one that listens at
+    another socket. timeout: seconds until it must
     answer. wait_ready: it has read its log, too, so requests are answered at once; agents need not
     wait for that. command: else WALLD_COMMAND, `python -m walld` of this interpreter, or `walld` of
     PATH. env: its whole environment; else this process's, without what a service manager put there.
@@ -431,6 +456,12 @@ def _session_of(pid: int) -> int:
         return os.getsid(pid)
     except OSError:
         return 0
+
+
+def _in_use(text: str, refused: NotStarted) -> NotStarted:
+    """refused: of a daemon that has ended for it."""
+    lines = [line for line in refused.log.splitlines() if _IN_USE in line]
+    return NotStarted(text, refused.exit_code, lines[-1])
 
 
 def _same(one: str, other: str) -> bool:

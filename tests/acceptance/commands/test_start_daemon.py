@@ -8,6 +8,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -160,6 +161,54 @@ def test_it_joins_no_daemon_of_another_directory(daemon: Daemon, tmp_path: Path)
         start_daemon(tmp_path / "other", socket=daemon.socket, join=True)
     with pytest.raises(NotStarted, match="another process answers at this socket"):
         start_daemon(tmp_path / "other", socket=daemon.socket)
+
+
+def test_an_owner_that_listens_at_another_socket_is_named_at_once(
+    daemon: Daemon, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    """There is nothing to wait for: a timeout of ages is not waited out."""
+    with tempfile.TemporaryDirectory(prefix="walld-") as folder:
+        other = f"{folder}/s"
+        with pytest.raises(NotStarted) as told:
+            start_daemon(daemon.directory, socket=other, join=True, timeout=10**6)
+        text = f"another walld (pid {daemon.pid}) owns {daemon.directory} and listens at "
+        text += f"{daemon.socket}, not at {other}: give that socket, stop it, or give another"
+        assert str(told.value).startswith(text)
+        assert told.value.exit_code == 1
+        assert told.value.log.endswith("stop it, or give --data another one")
+        assert "\n" not in str(told.value)
+    now = status_of(daemon.socket)
+    assert now is not None
+    assert now["pid"] == daemon.pid, "the first one is as it was"
+
+
+def test_an_owner_that_listens_nowhere_is_said_at_the_end(tmp_path: Path) -> None:
+    """Also where the last try is cut before it has said anything."""
+    data = tmp_path / "data"
+    start_daemon(data).close()
+    tries: list[subprocess.Popen[bytes]] = []
+
+    def launched(
+        command: list[str], env: Mapping[str, str], stderr: int
+    ) -> subprocess.Popen[bytes]:
+        """The first one is waited for; those after it say nothing for long."""
+        words = ["sleep", "600"] if tries else command
+        tries.append(subprocess.Popen(words, env=env, stderr=stderr, start_new_session=True))
+        if len(tries) == 1:
+            tries[0].wait(PATIENCE_SECONDS)
+        return tries[-1]
+
+    with (data / "LOCK").open() as lock, tempfile.TemporaryDirectory(prefix="walld-") as folder:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        with pytest.raises(NotStarted) as told:
+            start_daemon(data, socket=f"{folder}/s", join=True, timeout=3, launch=launched)
+    text = f"another walld owns {data}, and within 3 s nobody answered at {folder}/s: stop it, give"
+    assert str(told.value).startswith(text)
+    assert told.value.exit_code == 1
+    assert told.value.log.endswith(
+        "another walld owns this data directory: stop it, or give --data another one"
+    )
+    assert "\n" not in str(told.value)
 
 
 def test_it_joins_one_that_takes_its_time_to_answer(tmp_path: Path) -> None:

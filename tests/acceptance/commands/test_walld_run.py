@@ -24,7 +24,7 @@ import pytest
 import walld_client
 from agents.process import Obedient
 from daemon_process import BACKENDS, PATIENCE_SECONDS, environment, until, walld
-from walld_client.start import status_of
+from walld_client.start import start_daemon, status_of
 
 SAYS = """
     import os, signal, sys, time, walld_client
@@ -195,6 +195,20 @@ def test_a_data_directory_that_cannot_be_is_125_and_runs_nothing(place: Place) -
     assert (code, out) == (125, "")
     assert "ended at its start with exit code 1" in err
     assert "there is something that is no directory" in err
+
+
+def test_a_directory_of_a_daemon_at_another_socket_is_125_at_once(place: Place) -> None:
+    other = str(place.folder / "other")
+    with start_daemon(place.data, socket=other) as daemon:
+        code, out, err = place.run(place.command("echo", "ran"))
+        assert (code, out) == (125, "")
+        text = f"walld: another walld (pid {daemon.pid}) owns {place.data} and listens at {other}, "
+        text += f"not at {place.socket}: give that socket, stop it, or give another directory"
+        assert err.startswith(text)
+        assert err.count("\n") == 1
+        now = status_of(other)
+        assert now is not None
+        assert now["pid"] == daemon.pid
 
 
 def test_without_options_it_is_where_clients_look(place: Place, tmp_path: Path) -> None:
