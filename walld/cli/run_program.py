@@ -228,7 +228,9 @@ def _answers(socket: str) -> bool:
     except Unavailable as error:
         if isinstance(error.__cause__, PermissionError):
             return False
-        raise
+        text = f"{error}: a process listens at {socket} and may be stopped or busy; look at walld "
+        text += f"status --socket {socket}, and which process it is: ss -xlp src {socket}"
+        raise Unavailable(text) from error
 
 
 # --- the program ----------------------------------------------------------------------------------

@@ -211,6 +211,21 @@ def test_a_directory_of_a_daemon_at_another_socket_is_125_at_once(place: Place) 
         assert now["pid"] == daemon.pid
 
 
+def test_a_daemon_that_listens_and_is_stopped_is_named_by_its_socket(place: Place) -> None:
+    with start_daemon(place.data, socket=place.socket) as daemon:
+        assert daemon.pid is not None
+        os.kill(daemon.pid, signal.SIGSTOP)
+        try:
+            code, out, err = place.run(place.command("echo", "ran"))
+        finally:
+            os.kill(daemon.pid, signal.SIGCONT)
+    assert (code, out) == (125, "")
+    assert err.startswith("walld: no answer from walld within 1 s: ")
+    assert f"a process listens at {place.socket} and may be stopped or busy" in err
+    assert f"walld status --socket {place.socket}" in err
+    assert err.count("\n") == 1
+
+
 def test_without_options_it_is_where_clients_look(place: Place, tmp_path: Path) -> None:
     own = {"XDG_RUNTIME_DIR": str(place.folder), "XDG_STATE_HOME": str(tmp_path)}
     program = place.python("say('s', 'x', True)")
