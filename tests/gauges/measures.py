@@ -1,4 +1,4 @@
-"""All measures of this tree, by the names that `values.json` has.
+"""All measures of this tree, by the names that `recorded/values.json` has.
 
 Those of the tree's text take seconds of a processor; `passed` starts a daemon and an agent.
 """
@@ -35,12 +35,6 @@ def _product() -> list[str]:
 
 
 @cache
-def _tests() -> list[str]:
-    """Without what they read: golden files and a corpus are not cut into packages."""
-    return [path for path in walk(ROOT, ["tests"]) if path.endswith((".py", ".ts"))]
-
-
-@cache
 def _modules() -> Mapping[str, Module]:
     return modules_of(read(ROOT, _product(), ".py"))
 
@@ -54,7 +48,7 @@ def _node_circles() -> Measure:
 
 
 def _crowded_folders() -> Measure:
-    crowded: dict[str, Measure] = {**folders.crowded([*_product(), *_tests()])}
+    crowded: dict[str, Measure] = {**folders.crowded([*_product(), *walk(ROOT, ["tests"])])}
     return crowded
 
 

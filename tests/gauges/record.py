@@ -1,4 +1,5 @@
-"""What was recorded: `values.json`, the measures, and `code_lines.jsonl`, a line for each record.
+"""What was recorded, in `recorded/`: `values.json`, the measures, and `code_lines.jsonl`, a line
+for each record.
 
 A line has the commit, its date and the code lines of each room. It is counted from the commit, not
 from the working tree.
@@ -18,8 +19,9 @@ from gauges.ratchet import Measure
 
 __all__ = ["CODE_LINES", "VALUES", "add_line", "line_of", "recorded", "write"]
 
-VALUES = Path(__file__).with_name("values.json")
-CODE_LINES = Path(__file__).with_name("code_lines.jsonl")
+_RECORDED = Path(__file__).with_name("recorded")
+VALUES = _RECORDED / "values.json"
+CODE_LINES = _RECORDED / "code_lines.jsonl"
 
 
 def recorded() -> dict[str, Measure]:

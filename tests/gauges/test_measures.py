@@ -150,6 +150,12 @@ def test_a_full_folder_is_found_and_its_packages_do_not_count() -> None:
     }
 
 
+def test_each_file_of_a_folder_of_code_counts_and_data_alone_is_none() -> None:
+    code = [f"tests/room/{number}.py" for number in range(20)]
+    data = [f"tests/golden/{number}.json" for number in range(21)]
+    assert crowded([*data, *code, "tests/room/recorded.json"]) == {"tests/room": 21}
+
+
 def test_a_walk_leaves_out_what_tools_make(tmp_path: Path) -> None:
     names = ["a.py", "room/b.md", "room/__pycache__/b.pyc", ".cache/c.py", "x.egg-info/d.py"]
     for name in ["walld/" + name for name in names] + ["other/e.py"]:
