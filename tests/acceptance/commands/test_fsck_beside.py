@@ -11,7 +11,6 @@ from daemon_process import DaemonProcess
 
 from walld.cli import main
 
-
 KEPT_MAX = 200
 """Replies that stay: each is read by each fsck, and costs salvage a sync."""
 

@@ -360,9 +360,12 @@ def test_cancelled_from_another_thread(daemon: DaemonProcess, reader: Any, agent
     (turn,) = session.state()["turns"]
     assert (turn["state"], turn["reason"]) == ("interrupted", "stop button")
     agent.do("reply.release()")
-    until(lambda: not daemon.holding([b"cancelled-"]), "the disk free of it")
+    said = [b"cancelled-text", b"cancelled-reason"]
+    until(lambda: not daemon.holding(said), "the disk free of it")
     assert reader.recover("s") is None
-    assert contents(session) == ["q"]
+    assert [one for one in contents(session) if one] == ["q"]
+    (call,) = session.resume_check()["calls"]
+    assert (call["tool"], call["outcome"]) == ("cancelled-tool", "unknown"), "nobody said its end"
 
 
 def test_errors_after_and_before_any_word(reader: Any) -> None:

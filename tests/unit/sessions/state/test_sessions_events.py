@@ -36,6 +36,7 @@ GOOD: list[tuple[str, dict[str, Any]]] = [
     ("tool_intent", INTENT),
     ("tool_decision", {"call_id": "c", "verdict": "allow"}),
     ("tool_approval", {"call_id": "c", "state": "asked"}),
+    ("model_call", {"stream": "r", "calls": [{"call_id": "c", "outcome": "unknown"}]}),
     ("tool_settled", {"of": {"turn": "t", "call_id": "c"}, "word": "ran", "note": "seen"}),
     ("tool_settled", {"of": {"stream": "r", "call_id": "c"}, "word": "denied"}),
     ("tool_started", {"call_id": "c"}),
