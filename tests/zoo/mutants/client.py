@@ -22,7 +22,7 @@ MUTANTS = (
         "stream.refused:\n",
         "                    if last > self.taken_seq(stream) and seq not in stream.refused:\n",
         "P2",
-        "1891",
+        "6",
     ),
     Mutant(
         "client: does not resend",
@@ -30,7 +30,7 @@ MUTANTS = (
         "        everything.extend(self.sent)\n",
         "",
         "P2",
-        "1891",
+        "s4",
     ),
     Mutant(
         "client: does not resend what was on its way",
@@ -41,7 +41,7 @@ MUTANTS = (
         "        )\n",
         "",
         "P2",
-        "1142",
+        "190",
     ),
     Mutant(
         "client: resends the newest first",

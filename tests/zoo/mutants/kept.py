@@ -13,7 +13,7 @@ MUTANTS = (
         "            waiting = [item.item for item in stream.waiting]\n",
         "            waiting = [item.item for item in stream.waiting[1:]]\n",
         "P11",
-        "40",
+        "4449",
     ),
     Mutant(
         "one user is shown what is another's",

@@ -83,6 +83,6 @@ MUTANTS = (
         "        late = self._is_late(segments.released_since)\n",
         "        late = self._is_late(segments.oldest.released_since)\n",
         "P5",
-        "6",
+        "1891",
     ),
 )

@@ -32,7 +32,7 @@ MUTANTS = (
         "    magic, kind",
         "    magic, kind",
         "C2",
-        "295",
+        "733",
     ),
     Mutant(
         "the CRC of a record is not checked when it is read alone",
@@ -56,6 +56,6 @@ MUTANTS = (
         "            if first <= split:\n",
         "            if last < self._base_no:\n",
         "V1",
-        "190",
+        "10",
     ),
 )

@@ -29,6 +29,6 @@ MUTANTS = (
         "    process = watch(found.begin.uid, owner)\n",
         "    process = watch(found.begin.uid, owner) if found.terminal else None\n",
         "L2",
-        "2038",
+        "1891",
     ),
 )

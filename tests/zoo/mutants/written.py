@@ -133,7 +133,7 @@ MUTANTS = (
         "        await self._syncer.sync_all()\n        if",
         "        self._syncer.wake()\n        if",
         "P4",
-        "40",
+        "190",
     ),
     Mutant(
         "a batch that was written again with the others is written once more",
@@ -143,7 +143,7 @@ MUTANTS = (
         "                if sealed.batch.batch_no < self._engine.batches.synced_no:\n"
         "                    return 0.0",
         "W1",
-        "539",
+        "200",
     ),
     Mutant(
         "a daemon whose directory was taken writes on",
