@@ -192,3 +192,23 @@ def test_a_live_client_that_released_it_while_no_daemon_ran(
     session = daemon.reader.session("s")
     until(lambda: gone(daemon.reader), "the reply to go")
     assert named(session) == OPEN_CALL
+
+
+def test_a_start_lets_a_reply_with_its_messages_go_only_with_its_other_calls(
+    daemon: DaemonProcess, agent: Obedient
+) -> None:
+    """No message says the call of an attempt that was begun anew."""
+    agent.do("turn = client.session('s').submit('go', message_id='m')")
+    agent.do("r = turn.reply(stream_id='r', auto_release=False); r.tool('look', {}, call_id='c0')")
+    agent.do("r.finish('tool_use'); r.step(); r.retry('overloaded'); r.token('Done.'); r.end()")
+    agent.do("r.drain(30, 'synced')")
+    reader, session = daemon.reader, daemon.reader.session("s")
+    for message in reader.recover(stream_id="r").messages():
+        session.append("message", message, id=f"r:{message['_wal_seq']}", once=True)
+    daemon.kill()
+    agent.kill()
+    daemon.start()
+    assert not gone(reader)
+    assert ("c0", "said", "unknown") in named(session)[1]
+    assert reader.resolve("r")
+    assert [[call["call_id"] for call in one["calls"]] for one in entries(session)] == [["c0"]]

@@ -183,8 +183,8 @@ class TurnWatcher:
                 await self._try_to_interrupt(turn)
 
     async def finish_moved(self) -> None:
-        """For a start: replies whose messages are in their session, but for whose tombstone it came
-        too late, go now.
+        """For a start: replies all of which is in their session, and whose tombstone came too
+        late, go now.
         """
         for stream in list(self._engine.registry.replies):
             if stream.begin.turn_id is None or not stream.terminal:
@@ -202,11 +202,15 @@ class TurnWatcher:
                 self._engine.turn_commit.go(stream, event_loop.now())
 
     async def _is_there(self, stream: Stream, found: _Complete) -> bool:
-        """All messages of a reply are in its session."""
+        """All messages of a reply are in its session, and what that is to know of its other calls:
+        power may have taken the end of its entries.
+        """
         turn_id = stream.begin.turn_id
         told = [(one, (await self._of.fitted(turn_id, one))[0]) for one in messages_of(found.reply)]
         named = await self._of.named(found.ledger, found.reply.stream_id, told)
-        return bool(told) and all(there for _, there in named)
+        if not told or not all(there for _, there in named):
+            return False
+        return not await self._calls.entries(found.ledger, found.read, is_moved=True)
 
     async def _settle(self, stream: Stream) -> None:
         found = await self._complete(stream)
