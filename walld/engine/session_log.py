@@ -59,6 +59,13 @@ class LostTurn(NamedTuple):
     reason: str
 
 
+class _Work(NamedTuple):
+    """Who last advanced an open turn, and of which message that is."""
+
+    process: Process
+    message_id: str | None
+
+
 class SessionLog:
     """One open session."""
 
@@ -151,10 +158,10 @@ class SessionLogs:
         """Turns to be interrupted, in the order they were lost."""
         self._users: set[int] | None = set()
         """Who has sessions, or had; None: that is not known."""
-        self._turns: dict[tuple[int, str], dict[str, Process]] = {}
+        self._turns: dict[tuple[int, str], dict[str, _Work]] = {}
         """By uid and session, open turns: who last advanced each."""
-        self._passed: set[tuple[int, str, str]] = set()
-        """Of those the ones behind which another turn of the same message was submitted."""
+        self._newest: dict[tuple[int, str, str | None], dict[str, Process]] = {}
+        """Of those, by their message, the ones behind which no other turn of it was submitted."""
 
     def may_have(self, uid: int) -> bool:
         """A session of the user may have a ledger. Of a user who has none no reply waits."""
@@ -243,13 +250,12 @@ class SessionLogs:
         journal, retry_of = ledger.state.journal, event.payload["retry_of"]
         retried = journal.turn(retry_of)
         assert retried is not None, "it was checked"
-        for turn_id, worker in self.workers(ledger.uid, ledger.session_id).items():
+        message = (ledger.uid, ledger.session_id, retried.message_id)
+        for turn_id, worker in self._newest.get(message, {}).items():
             if worker is process or worker.has_exited:
                 continue
-            if (ledger.uid, ledger.session_id, turn_id) in self._passed:
-                continue
             turn = journal.turn(turn_id)
-            if turn is None or turn.ended or turn.message_id != retried.message_id:
+            if turn is None or turn.ended:
                 continue
             if turn.submitted_seq >= retried.submitted_seq:
                 at = f"process {worker.owner.pid} of boot {worker.owner.boot_id}"
@@ -386,20 +392,23 @@ class SessionLogs:
     def _advance(
         self, ledger: SessionLog, turn_id: str, kind: str, process: Process | None
     ) -> None:
+        assert ledger.state is not None
         key = (ledger.uid, ledger.session_id, turn_id)
-        is_passed = key in self._passed
+        is_passed = self.is_owned(key) and key[2] not in self._newest_beside(key)
         self._disown(key)
         if process is not None and kind not in _TURN_ENDS:
-            self.own(key, process)
+            turn = ledger.state.journal.turn(turn_id)
+            self.own(key, process, None if turn is None else turn.message_id)
             if is_passed and self.is_owned(key):
-                self._passed.add(key)
+                self._pass(key)
 
-    def own(self, key: tuple[int, str, str], process: Process) -> None:
+    def own(self, key: tuple[int, str, str], process: Process, message_id: str | None) -> None:
         """The process advances this turn: it is interrupted when the process is gone."""
         if process.is_lost:  # while its request was on its way
             self.lost(key, "agent_lost")
             return
-        self._turns.setdefault(key[:2], {})[key[2]] = process
+        self._turns.setdefault(key[:2], {})[key[2]] = _Work(process, message_id)
+        self._newest.setdefault((*key[:2], message_id), {})[key[2]] = process
         process.turns.setdefault(key)
 
     def _pass_by(self, ledger: SessionLog, turn_id: str) -> None:
@@ -408,11 +417,11 @@ class SessionLogs:
         newest = ledger.state.journal.turn(turn_id)
         if newest is None or newest.retry_of is None:
             return
-        for other in self._turns.get((ledger.uid, ledger.session_id), ()):
+        of_session = (ledger.uid, ledger.session_id)
+        for other in list(self._newest.get((*of_session, newest.message_id), ())):
             turn = ledger.state.journal.turn(other)
-            is_older = turn is not None and turn.submitted_seq < newest.submitted_seq
-            if turn is not None and is_older and turn.message_id == newest.message_id:
-                self._passed.add((ledger.uid, ledger.session_id, other))
+            if turn is not None and turn.submitted_seq < newest.submitted_seq:
+                self._pass((*of_session, other))
 
     def look_for_passed(self, ledger: SessionLog) -> None:
         """Among the open turns of a session that was folded just now."""
@@ -422,16 +431,27 @@ class SessionLogs:
         for turn in turns:
             key = (ledger.uid, ledger.session_id, turn.turn_id)
             if self.is_owned(key) and newest[turn.message_id] != turn.turn_id:
-                self._passed.add(key)
+                self._pass(key)
+
+    def _newest_beside(self, key: tuple[int, str, str]) -> dict[str, Process]:
+        """Of the message of a turn that somebody advances."""
+        return self._newest.get((*key[:2], self._turns[key[:2]][key[2]].message_id), {})
+
+    def _pass(self, key: tuple[int, str, str]) -> None:
+        """Another turn of its message is newer, or it is nobody's any more."""
+        newest = self._newest_beside(key)
+        newest.pop(key[2], None)
+        if not newest:
+            self._newest.pop((*key[:2], self._turns[key[:2]][key[2]].message_id), None)
 
     def _disown(self, key: tuple[int, str, str]) -> None:
-        of_session = self._turns.get(key[:2], {})
-        process = of_session.pop(key[2], None)
-        if process is not None:
-            process.turns.pop(key, None)
-            self._passed.discard(key)
-            if not of_session:
-                del self._turns[key[:2]]
+        if not self.is_owned(key):
+            return
+        self._pass(key)
+        of_session = self._turns[key[:2]]
+        of_session.pop(key[2]).process.turns.pop(key, None)
+        if not of_session:
+            del self._turns[key[:2]]
 
     def is_owned(self, key: tuple[int, str, str]) -> bool:
         """Some living process advances the turn."""
@@ -439,7 +459,8 @@ class SessionLogs:
 
     def workers(self, uid: int, session_id: str) -> dict[str, Process]:
         """Of a session, its open turns and who advances each; no other's are looked at."""
-        return dict(self._turns.get((uid, session_id), ()))
+        of_session = self._turns.get((uid, session_id), {})
+        return {turn_id: work.process for turn_id, work in of_session.items()}
 
     def is_lost(self, key: tuple[int, str, str]) -> bool:
         """Its owner is gone, and the entry that says so is still to come."""

@@ -16,7 +16,9 @@ from walld.errors import Refusal
 from walld.ledger.line import chain_of, read_line
 from walld.ledger.pending import LEAPT, Pending
 from walld.ledger.repair_notes import Leap
+from walld.sessions.state.journal import Journal
 from walld.sessions.state.session_state import SessionState
+from walld.sessions.state.turns import TurnState
 from walld.wal import records
 
 
@@ -314,11 +316,35 @@ def test_behind_a_start_too_the_newest_open_turn_of_a_message_counts(world: Worl
     world.engine.session_logs.forget(ledger, 0.0)
     world.engine.session_logs.open[UID, "s"] = ledger
     for turn_id, owner in (("t1", first), ("t3", second)):
-        world.engine.session_logs.own((UID, "s", turn_id), owner)
+        world.engine.session_logs.own((UID, "s", turn_id), owner, "m")
     world.engine.session_logs.look_for_passed(ledger)
     append(world, ledger, submitted("t4", retry_of="t3"), process=second)
     with pytest.raises(Refusal, match="another process"):
         append(world, ledger, submitted("t5", retry_of="t1"), process=first)
+
+
+@pytest.mark.parametrize("of_one_message", [True, False])
+def test_a_retry_looks_at_the_newest_turns_of_its_message_alone(
+    world: World, monkeypatch: pytest.MonkeyPatch, of_one_message: bool
+) -> None:
+    """An Append takes 1,000 of them in one step, and a session may have thousands of open turns."""
+    ledger, process, other = opened(world), world.process(pid=7), world.process(pid=8)
+    append(world, ledger, submitted("t0"), process=process)
+    for number in range(1, 100):
+        name = {"retry_of": "t0"} if of_one_message else {"message_id": f"m{number}"}
+        append(world, ledger, submitted(f"t{number}", **name), process=process)
+    looked, turn = list[str](), Journal.turn
+
+    def look(journal: Journal, turn_id: str) -> TurnState | None:
+        looked.append(turn_id)
+        return turn(journal, turn_id)
+
+    monkeypatch.setattr(Journal, "turn", look)
+    append(world, ledger, submitted("new", retry_of="t0"), process=process)
+    with pytest.raises(Refusal, match="another process"):
+        append(world, ledger, submitted("late", retry_of="t0"), process=other)
+    assert len(looked) < 30
+    assert len(world.engine.session_logs.workers(UID, "s")) == 101
 
 
 def test_workers_of_a_session_are_found_without_a_look_at_others(world: World) -> None:

@@ -397,7 +397,7 @@ class Sessions:
             )
             process = self._watch(ledger.uid, owner, now)
             if process is not None:
-                ledgers.own(key, process)
+                ledgers.own(key, process, turn.message_id)
             else:
                 ledgers.lost(key, "agent_lost" if owner.boot_id == self._boot else "host_restart")
         ledgers.look_for_passed(ledger)
