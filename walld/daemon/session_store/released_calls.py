@@ -80,7 +80,7 @@ class ReleasedCalls:
         for event in there:
             if event.type == "model_call" and _is_of(event, reply):
                 for name in _LISTS & payload.keys():
-                    known = [_facts(one) for one in _dicts(event.payload.get(name))]
+                    known = {_facts(one) for one in _dicts(event.payload.get(name))}
                     payload[name] = [one for one in payload[name] if _facts(one) not in known]
         if not any(payload.get(name) for name in _LISTS):
             return []
@@ -127,19 +127,30 @@ def _steps(
 
 def _said_in_message(event: Event, reply: PartialReply, segments: list[Segment]) -> set[int]:
     """Seqs of those that the entry of their step says, whoever appended that."""
-    message, said = event.payload, set[int]()
+    message = event.payload
     if event.type != "message" or message.get("_wal_stream") != reply.stream_id:
-        return said
-    calls, results = (_dicts(message.get(name)) for name in ("tool_calls", "tool_results"))
-    for one in segments:
-        named = [there for there in calls if there.get("id") == one.call_id]
-        if one.kind == "tool_result":
-            is_said = any(there.get("id") == one.call_id for there in results)
-        else:  # an entry of before has no seqs
-            is_said = any(there.get("seq", one.first_seq) == one.first_seq for there in named)
-        if is_said:
-            said.add(one.first_seq)
-    return said
+        return set()
+    calls = _named(message.get("tool_calls"))  # an entry of before has no seqs
+    results = {call_id for call_id, _ in _named(message.get("tool_results"))}
+    return {
+        one.first_seq
+        for one in segments
+        if (
+            one.call_id in results
+            if one.kind == "tool_result"
+            else not calls.isdisjoint(((one.call_id, one.first_seq), (one.call_id, None)))
+        )
+    }
+
+
+def _named(listed: object) -> set[tuple[str, int | None]]:
+    """Call ids that a message names, and the seqs it gives them; None where it gives none."""
+    return {
+        (call_id, seq)
+        for one in _dicts(listed)
+        if isinstance(call_id := one.get("id"), str)
+        if isinstance(seq := one.get("seq"), int) or "seq" not in one
+    }
 
 
 def _is_of(event: Event, reply: PartialReply) -> bool:
@@ -196,8 +207,9 @@ def _call(segment: Segment) -> dict[str, Any]:
     return told | {name: info[name] for name in risk}
 
 
-def _facts(one: dict[str, Any]) -> list[Any]:
-    return [one.get(name) for name in _FACTS]
+def _facts(one: dict[str, Any]) -> str:
+    """As text: an entry may say anything there."""
+    return json.dumps([one.get(name) for name in _FACTS])
 
 
 def _dicts(listed: object) -> list[dict[str, Any]]:
