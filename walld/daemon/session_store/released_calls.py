@@ -12,17 +12,20 @@ an attempt that was begun anew only steps that had ended count: nobody had the o
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any, Final, NamedTuple
+from functools import partial
+from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 from walld_client.encoding import wtf8
 from walld_client.wire import messages as wire
 
 from walld import limits
-from walld.daemon.session_store.reply_messages import OF_INFO
+from walld.daemon.session_store.reply_messages import OF_INFO, ids_of, started_at_ms
 from walld.sessions.state.call_account import arguments_hash
-from walld.sessions.state.entries import fitting, line_event, next_id
+from walld.sessions.state.entries import line_event
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
     from walld_client.recovered.partial import PartialReply
     from walld_client.recovered.segments import Segment
 
@@ -36,6 +39,9 @@ _CALLS_MAX: Final = 256
 """Of a step in one entry."""
 _LISTS: Final = frozenset(("calls", "results"))
 _FACTS: Final = ("call_id", "seq", "outcome")
+_AT_ONCE_BYTES: Final = 32 * 1024
+"""An entry that is longer is looked at in the thread."""
+T = TypeVar("T")
 
 
 class ReadReply(NamedTuple):
@@ -61,9 +67,9 @@ class ReleasedCalls:
         reply, found = read.reply, list[wire.NewEntry]()
         steps = _steps(reply, read.ended, with_last=not is_moved)
         for first_seq, segments in steps:
-            said = set[int]()
-            for event in (await self._there(ledger, f"{reply.stream_id}:{first_seq}"))[1]:
-                said |= _said_in_message(event, reply, segments)
+            look = partial(_said_in_message, reply=reply, segments=segments)
+            _, there = await self._free(ledger, reply, f"{reply.stream_id}:{first_seq}", look)
+            said = set[int]().union(*there)
             left = [one for one in segments if one.first_seq not in said]
             for at in range(0, len(left), _CALLS_MAX):
                 part = left[at : at + _CALLS_MAX]
@@ -75,13 +81,12 @@ class ReleasedCalls:
         self, ledger: SessionLog, reply: PartialReply, seqs: tuple[int, int], left: list[Segment]
     ) -> list[wire.NewEntry]:
         """One, or more where that would be too long. seqs: of the step, and for its id."""
-        free, there = await self._there(ledger, f"{reply.stream_id}:{seqs[1]}:call")
+        wanted, look = f"{reply.stream_id}:{seqs[1]}:call", partial(_said_of_calls, reply=reply)
+        free, there = await self._free(ledger, reply, wanted, look)
+        known = set[tuple[str, str]]().union(*there)
         payload = _payload(reply, seqs[0], left)
-        for event in there:
-            if event.type == "model_call" and _is_of(event, reply):
-                for name in _LISTS & payload.keys():
-                    known = {_facts(one) for one in _dicts(event.payload.get(name))}
-                    payload[name] = [one for one in payload[name] if _facts(one) not in known]
+        for name in _LISTS & payload.keys():
+            payload[name] = [one for one in payload[name] if (name, _facts(one)) not in known]
         if not any(payload.get(name) for name in _LISTS):
             return []
         encoded = json.dumps(payload, ensure_ascii=True, separators=(",", ":")).encode("ascii")
@@ -92,16 +97,27 @@ class ReleasedCalls:
             return first + await self._entries(ledger, reply, seqs, left[half:])
         return [wire.NewEntry("model_call", encoded, free, turn=reply.turn_id, leaf=False)]
 
-    async def _there(self, ledger: SessionLog, wanted: str) -> tuple[str, list[Event]]:
-        """The first id that is free, and the entries that have those before it."""
+    async def _free(
+        self, ledger: SessionLog, reply: PartialReply, wanted: str, look: Callable[[Event], T]
+    ) -> tuple[str, list[T]]:
+        """The first id that is free, and what a look at each entry that has one before it finds.
+
+        One after the other: no more than a line of them is held.
+        """
         assert ledger.state is not None
-        name = fitting(wanted)
-        there: list[Event] = []
-        while (seq := ledger.state.ids.get(name)) is not None:
+        ids, names, found = ledger.state.ids, ids_of(reply, wanted), list[T]()
+        while (seq := ids.get(name := next(names))) is not None:
             held = await self._sessions.lines(ledger.uid, ledger.session_id, seq - 1, 1)
-            there += [line_event(line) for line in ([] if held is None else held.lines)]
-            name = next_id(name)
-        return name, there
+            for line in [] if held is None else held.lines:
+                if len(line) > _AT_ONCE_BYTES:
+                    found.append(await self._sessions.thread.run(partial(_looked, look, line)))
+                else:
+                    found.append(look(line_event(line)))
+        return name, found
+
+
+def _looked(look: Callable[[Event], T], line: bytes) -> T:
+    return look(line_event(line))
 
 
 def _steps(
@@ -153,14 +169,17 @@ def _named(listed: object) -> set[tuple[str, int | None]]:
     }
 
 
+def _said_of_calls(event: Event, reply: PartialReply) -> set[tuple[str, str]]:
+    """What the daemon has said of it already, and in which list."""
+    if event.type != "model_call" or not _is_of(event, reply):
+        return set()
+    return {(name, _facts(one)) for name in _LISTS for one in _dicts(event.payload.get(name))}
+
+
 def _is_of(event: Event, reply: PartialReply) -> bool:
     """It tells of that reply, and of none before it that had the same name."""
     told = event.payload.get("stream"), event.payload.get("started_at_ms"), event.turn
-    return told == (reply.stream_id, _started_at_ms(reply), reply.turn_id)
-
-
-def _started_at_ms(reply: PartialReply) -> int:
-    return round(reply.started_at * 1000)
+    return told == (reply.stream_id, started_at_ms(reply), reply.turn_id)
 
 
 def _payload(reply: PartialReply, step: int, left: list[Segment]) -> dict[str, Any]:
@@ -174,7 +193,7 @@ def _payload(reply: PartialReply, step: int, left: list[Segment]) -> dict[str, A
     told: dict[str, Any] = {
         "stream": reply.stream_id,
         "step": step,
-        "started_at_ms": _started_at_ms(reply),
+        "started_at_ms": started_at_ms(reply),
         "status": reply.status,
         "calls": calls,
     }

@@ -7,8 +7,10 @@ and when (`turn_watcher.py`).
 from __future__ import annotations
 
 import json
+from bisect import bisect_right
 from functools import partial
 from hashlib import sha256
+from secrets import token_hex
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -20,10 +22,12 @@ from walld_client.wire import messages as wire
 from walld import limits
 from walld.ledger.line import line_seq
 from walld.sessions.state.account import Unreleased
-from walld.sessions.state.entries import fitting, line_event, next_id
+from walld.sessions.state.entries import ids_for, line_event
 from walld.sessions.state.references import is_above
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from walld_client.recovered.partial import PartialReply
     from walld_client.recovered.segments import Segment
 
@@ -38,13 +42,17 @@ __all__ = [
     "ReplyMessages",
     "earlier_calls",
     "has_ended",
+    "ids_of",
     "messages_of",
     "placed",
+    "started_at_ms",
     "unreleased",
 ]
 
 _AT_ONCE_CHARS = 32 * 1024
-"""An answer that is longer is encoded in the thread."""
+"""An answer that is longer is encoded in the thread, and an entry that is longer is read there."""
+_RUN_LINES_MAX = 32
+"""Entries of one reply that stand so near are read together: a line has up to 256 KiB."""
 _SAID = ("role", "content", "tool_calls")
 OF_INFO = frozenset(("server", "side_effect", "resume_policy", "idempotency", "key"))
 """What the account of a call reads of what its program said beside it."""
@@ -84,7 +92,7 @@ class ReplyMessages:
         return fit(told)
 
     async def named(
-        self, ledger: SessionLog, stream_id: str, messages: list[tuple[dict[str, Any], bytes]]
+        self, ledger: SessionLog, reply: PartialReply, messages: list[tuple[dict[str, Any], bytes]]
     ) -> list[tuple[str, bool]]:
         """The ids of the entries that messages are, and which are there, however often they come.
 
@@ -94,29 +102,32 @@ class ReplyMessages:
         """
         state = ledger.state
         assert state is not None
-        wanted = [fitting(f"{stream_id}:{message['_wal_seq']}") for message, _ in messages]
-        lines: dict[int, bytes] = {}
-
-        async def read(first: int, last: int) -> None:
-            held = await self._sessions.lines(
-                ledger.uid, ledger.session_id, first - 1, last - first + 1
-            )
-            lines.update((line_seq(one), one) for one in ([] if held is None else held.lines))
-
-        taken = [seq for name in wanted if (seq := state.ids.get(name)) is not None]
-        if taken:  # in one go: a reply of many steps may come again behind a start
-            await read(min(taken), max(taken))
-        placed = []
-        for name, (_, payload) in zip(wanted, messages, strict=True):
-            is_there = False
-            while (seq := state.ids.get(name)) is not None:
+        wanted = [f"{reply.stream_id}:{message['_wal_seq']}" for message, _ in messages]
+        firsts = [state.ids.get(next(ids_of(reply, one))) for one in wanted]
+        taken = sorted(seq for seq in firsts if seq is not None)
+        lines, placed = dict[int, bytes](), list[tuple[str, bool]]()
+        for one, (_, payload) in zip(wanted, messages, strict=True):
+            names, is_there = ids_of(reply, one), False
+            while not is_there and (seq := state.ids.get(name := next(names))) is not None:
                 if seq not in lines:
-                    await read(seq, seq)
-                if is_there := seq in lines and _says(lines[seq], name, payload):
-                    break
-                name = next_id(name)
+                    lines = await self._lines(ledger, seq, taken)
+                if seq in lines:
+                    is_there = await self._is_said(lines[seq], name, payload)
             placed.append((name, is_there))
         return placed
+
+    async def _lines(self, ledger: SessionLog, seq: int, wanted: list[int]) -> dict[int, bytes]:
+        """That line, and those behind it that are wanted next, by seq: few enough to be held."""
+        at = bisect_right(wanted, seq + _RUN_LINES_MAX - 1) - 1
+        last = max(seq, wanted[at]) if at >= 0 else seq
+        held = await self._sessions.lines(ledger.uid, ledger.session_id, seq - 1, last - seq + 1)
+        lines = [] if held is None else held.lines
+        return await self._files.thread.run(lambda: {line_seq(line): line for line in lines})
+
+    async def _is_said(self, line: bytes, name: str, payload: bytes) -> bool:
+        if len(line) + len(payload) > _AT_ONCE_CHARS:
+            return await self._files.thread.run(partial(_says, line, name, payload))
+        return _says(line, name, payload)
 
     def _put(self, session: Source, held: bytes) -> None:
         """Beside the session, unless its delete has begun: what comes behind that stays for ever.
@@ -129,6 +140,17 @@ class ReplyMessages:
         for at in range(0, size, limits.ANSWER_CHUNK_BYTES):
             piece = held[at : at + limits.ANSWER_CHUNK_BYTES]
             self._files.artifacts.put(*session.key, digest, size, at, piece)
+
+
+def ids_of(reply: PartialReply, wanted: str) -> Iterator[str]:
+    """Ids to try for an entry of a reply."""
+    whose = f"{reply.turn_id} {started_at_ms(reply)}"
+    return ids_for(wanted, whose, partial(token_hex, 8))
+
+
+def started_at_ms(reply: PartialReply) -> int:
+    """As it was begun, by the wall clock."""
+    return round(reply.started_at * 1000)
 
 
 def messages_of(reply: PartialReply) -> list[dict[str, Any]]:

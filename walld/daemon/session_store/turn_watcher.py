@@ -207,7 +207,7 @@ class TurnWatcher:
         """
         turn_id = stream.begin.turn_id
         told = [(one, (await self._of.fitted(turn_id, one))[0]) for one in messages_of(found.reply)]
-        named = await self._of.named(found.ledger, found.reply.stream_id, told)
+        named = await self._of.named(found.ledger, found.reply, told)
         if not told or not all(there for _, there in named):
             return False
         return not await self._calls.entries(found.ledger, found.read, is_moved=True)
@@ -239,7 +239,7 @@ class TurnWatcher:
             if not self._engine.session_logs.is_open(found.ledger):
                 return  # deleted, or closed: the next look opens it again
             held = [(one, await self._of.put(session, turn_id, one)) for one in told]
-            entries = await self._of.named(found.ledger, reply.stream_id, held)
+            entries = await self._of.named(found.ledger, reply, held)
             calls = await self._calls.entries(found.ledger, found.read, is_moved=True) or []
             if session.is_gone:
                 return  # the next look lets the reply go

@@ -19,7 +19,7 @@ from walld.ledger.line import AT_MS_MAX, make_line, read_line
 from walld.sessions.state.events import Event
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable
+    from collections.abc import Callable, Iterable, Iterator
 
     from walld_client.wire import messages as wire
 
@@ -34,6 +34,7 @@ __all__ = [
     "events_of",
     "fitting",
     "free_id",
+    "ids_for",
     "line_event",
     "next_id",
     "owner_fields",
@@ -41,6 +42,8 @@ __all__ = [
 
 _SHORT_ID = limits.ID_BYTES_MAX // 4
 """Characters that are never too long: none has more bytes than four."""
+_PLAIN_IDS_MAX = 8
+"""Who reads the entries of others that have the ids it wants reads no more than about so many."""
 
 
 def entry_event(
@@ -135,6 +138,20 @@ def free_id(state: SessionState, wanted: str) -> str:
     while wanted in state.ids:
         wanted = next_id(wanted)
     return wanted
+
+
+def ids_for(wanted: str, whose: str, chance: Callable[[], str]) -> Iterator[str]:
+    """Ids to try for what the daemon says, where it is to be found again: always the same ones, the
+    last of them with `whose` in it, what it is about. Then, by chance, such as nobody has taken.
+    """
+    name = fitting(wanted)
+    for _ in range(_PLAIN_IDS_MAX):
+        yield name
+        name = next_id(name)
+    of = sha256(whose.encode("utf-8", "surrogatepass")).hexdigest()[:16]
+    yield fitting(f"{wanted}:{of}")
+    while True:
+        yield fitting(f"{wanted}:{chance()}")
 
 
 def next_id(taken: str) -> str:
