@@ -12,6 +12,7 @@ Invariants
 from __future__ import annotations
 
 import logging
+from collections import defaultdict
 from contextlib import suppress
 from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
@@ -81,7 +82,8 @@ class TurnWatcher:
         self._of = ReplyMessages(files, sessions)
         self._calls = ReleasedCalls(sessions)
         self._wall_ms = wall_ms
-        self._moving = anyio.Lock()
+        self._moving = defaultdict[int, anyio.Lock](anyio.Lock)
+        """By uid: no two of a user's replies are looked at and moved at once."""
         self._again_at: dict[int, float] = {}
         """By stream number: replies that could not be moved, and when that is tried again."""
 
@@ -149,7 +151,7 @@ class TurnWatcher:
                 await self._sessions.until("written")
             if stream.has_waiting:
                 continue  # its flush is on its way, and wakes the background
-            async with self._moving:
+            async with self._moving[stream.begin.uid]:
                 if stream.no not in self._engine.turn_commit.streams:
                     continue
                 try:
@@ -306,7 +308,7 @@ class TurnWatcher:
         await self._keep(uid, read, () if read is None else (read.reply.session_id,))
 
     async def _keep(self, uid: int, read: ReadReply | None, session_ids: Iterable[str]) -> None:
-        async with self._moving:
+        async with self._moving[uid]:
             found = None if read is None else await self._left_of(read, session_ids, uid)
             if found is None:
                 return
