@@ -71,7 +71,8 @@ _LEVELS = ("taken", "written", "synced")
 _NAMED = ("parent", "turn", "cause", "correlation", "key")
 """Of an entry, what names another or is found by."""
 _WRITTEN_SECONDS = 1.5
-"""A reader waits so long for lines that the daemon made; a disk that takes none keeps nobody."""
+"""A reader waits so long for lines that the daemon made, and for replies that go to their session
+first; a disk that takes none keeps nobody."""
 _OF_CALLS = ("audit", "pending", "resume")
 """Views that know of replies that are not released, and of who is at work."""
 _WITHOUT_ENTRIES = ("pending", "resume")
@@ -289,7 +290,7 @@ class SessionRequests:
     ) -> list[bytes] | _WithBreaks | PagedLines | None:
         uid = self._replies.uid_of(connection, request.uid)
         await self._replies.taken(connection, request.seen)
-        await self._turns.settle(uid, request.session_id)
+        await self._turns.settle(uid, request.session_id, _WRITTEN_SECONDS)
         session_id, most = request.session_id, limits.ANSWER_HELD_BYTES_MAX
         found = await self._found(uid, session_id, request.after, request.limit, most)
         await self._written(uid, session_id)
@@ -317,7 +318,7 @@ class SessionRequests:
         """The view, and what was read for it."""
         uid = self._replies.uid_of(connection, request.uid)
         await self._replies.taken(connection, request.seen)
-        await self._turns.settle(uid, request.session_id)
+        await self._turns.settle(uid, request.session_id, _WRITTEN_SECONDS)
         try:
             arguments = msgspec.json.decode(request.arguments, type=dict[str, Any])
         except (msgspec.DecodeError, UnicodeDecodeError) as error:

@@ -12,6 +12,7 @@ Invariants
 from __future__ import annotations
 
 import logging
+import math
 from collections import defaultdict
 from contextlib import suppress
 from functools import partial
@@ -131,12 +132,16 @@ class TurnWatcher:
 
     # --- replies of turns -----------------------------------------------------------------------
 
-    async def settle(self, uid: int | None = None, session_id: str | None = None) -> None:
+    async def settle(
+        self, uid: int | None = None, session_id: str | None = None, seconds: float = math.inf
+    ) -> None:
         """Replies that ended and were released: messages, or calls, to the session, then they go.
 
         Of one session for who asks about it, so that what it is told is behind what it has said;
-        and behind the end of whoever worked on it.
+        and behind the end of whoever worked on it. seconds: so long it waits for what is not
+        written yet; who appends waits on, for no entry may take the place of an answer before it.
         """
+        until = anyio.current_time() + seconds
         if uid is not None and session_id is not None:
             await self._see_off(uid, session_id)
         for stream in list(self._engine.turn_commit.streams.values()):
@@ -148,7 +153,8 @@ class TurnWatcher:
             if self._again_at.get(stream.no, 0.0) > event_loop.now():
                 continue
             if stream.has_waiting and session_id is not None:
-                await self._sessions.until("written")
+                with anyio.CancelScope(deadline=until):
+                    await self._sessions.until("written")
             if stream.has_waiting:
                 continue  # its flush is on its way, and wakes the background
             async with self._moving[stream.begin.uid]:
