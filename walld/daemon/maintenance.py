@@ -129,7 +129,7 @@ class Maintenance:
         ):
             await self._try(step, work)
 
-    async def _try(self, step: str, work: Callable[[], Awaitable[None]]) -> None:
+    async def _try(self, step: str, work: Callable[[], Awaitable[object]]) -> None:
         if event_loop.now() < self._not_before.get(step, 0.0):
             return
         try:

@@ -282,20 +282,27 @@ class SessionLogs:
     def _check_room(self, ledger: SessionLog, entries: list[wire.NewEntry]) -> None:
         """Memory is bounded (P10); a full disk takes what ends something alone (P7)."""
         size = sum([len(entry.payload) for entry in entries])
+        self.check_waiting(ledger, size, ends=all(entry.type in _TURN_ENDS for entry in entries))
+        self._engine.batches.check_open()
+        if self._engine.disk_full and not all(one.type in _FROM_RESERVE for one in entries):
+            text = "the disk is full: only turns and replies are begun and ended"
+            raise Refusal("disk_full", text, "", "")
+
+    def check_waiting(self, ledger: SessionLog, size: int = 0, *, ends: bool = True) -> None:
+        """Memory is bounded (P10). size: of what comes; ends: what was begun while there was room.
+
+        Without a size for what the daemon says by itself: the messages of a reply stay together,
+        and one that is longer than all the room there is must not wait for ever. Refusal.
+        """
         if ledger.is_failing:
             own, limit = ledger.pending_bytes + size, limits.LEDGER_FAILING_BYTES_MAX
-            # What was begun while there was room may end.
-            limit *= 2 if all(entry.type in _TURN_ENDS for entry in entries) else 1
+            limit *= 2 if ends else 1
             if own > limit:
                 text = "as much as may waits for the session's file, which cannot be written"
                 raise Refusal("unwritable", text, own, limit)
         if self.pending_bytes + size > limits.LEDGER_BYTES_MAX:
             text = "lines that wait for their session's file fill the memory for them; try again"
             raise Refusal("ledger_full", text, self.pending_bytes + size, limits.LEDGER_BYTES_MAX)
-        self._engine.batches.check_open()
-        if self._engine.disk_full and not all(one.type in _FROM_RESERVE for one in entries):
-            text = "the disk is full: only turns and replies are begun and ended"
-            raise Refusal("disk_full", text, "", "")
 
     def _take(self, ledger: SessionLog, lines: list[Pending], at_ms: int, now: float) -> None:
         """Queue lines for the WAL."""

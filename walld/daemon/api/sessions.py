@@ -149,13 +149,15 @@ class SessionRequests:
                     check_id(name, ident)
         uid = connection.uid
         await self._replies.taken(connection, request.seen)
-        await self._turns.settle(uid, request.session_id)
         until = event_loop.now() + _ROOM_SECONDS
         while True:
+            no_room = await self._turns.settle(uid, request.session_id)
             ledger = await self._opened(uid, request)
             now = event_loop.now()
             self._artifacts.check_sent(request, uid)  # in the step of the append: no delete between
             try:
+                if no_room is not None:
+                    raise no_room  # what the session's replies say comes first
                 placed = self._engine.session_logs.append(
                     ledger,
                     request.entries,
@@ -210,7 +212,8 @@ class SessionRequests:
         uid = connection.uid
         check_id("new_id", request.new_id)
         await self._replies.taken(connection, request.seen)
-        await self._turns.settle(uid, request.session_id)
+        if (no_room := await self._turns.settle(uid, request.session_id)) is not None:
+            raise no_room  # the copy would lack a reply
         with self._sessions.forks.source(uid, request.session_id) as source:
             found = await self._sessions.lines(uid, request.session_id)
             if found is None:

@@ -49,8 +49,8 @@ if TYPE_CHECKING:
 __all__ = ["TurnWatcher"]
 
 _log = logging.getLogger("walld.turns")
-_PASSING = ("ledger_full", "disk_full")
-"""What a reply is refused for only for now."""
+_NO_ROOM = ("ledger_full", "unwritable")
+"""What the daemon's own entries are refused for, until files of sessions are written."""
 
 
 class _Complete(NamedTuple):
@@ -87,6 +87,8 @@ class TurnWatcher:
         """By uid: no two of a user's replies are looked at and moved at once."""
         self._again_at: dict[int, float] = {}
         """By stream number: replies that could not be moved, and when that is tried again."""
+        self._without_room: dict[int, SessionLog] = {}
+        """By stream number: replies for whose entries there was no room, and in which session."""
 
     async def interrupt_lost(self) -> None:
         """Turns whose owner is gone are interrupted, once; one that cannot be holds up no other."""
@@ -99,7 +101,7 @@ class TurnWatcher:
         try:
             await self._interrupt(turn)
         except Refusal as error:
-            if error.code == "ledger_full":
+            if error.code in _NO_ROOM:
                 return
             _log.error("turn %s stays open: %s", escaped_line(turn.turn_id), error)
         except (OSError, FormatError) as error:
@@ -124,7 +126,8 @@ class TurnWatcher:
         self._append(ledger, [interruption(turn.turn_id, turn.reason, free_id(state, wanted))])
 
     def _append(self, ledger: SessionLog, entries: list[wire.NewEntry]) -> list[wire.Placed]:
-        """The daemon's own entries."""
+        """The daemon's own entries. Refusal."""
+        self._engine.session_logs.check_waiting(ledger)
         now = event_loop.now()
         placed = self._engine.session_logs.append(ledger, entries, None, None, self._wall_ms(), now)
         self._flusher.wake()
@@ -134,14 +137,16 @@ class TurnWatcher:
 
     async def settle(
         self, uid: int | None = None, session_id: str | None = None, seconds: float = math.inf
-    ) -> None:
+    ) -> Refusal | None:
         """Replies that ended and were released: messages, or calls, to the session, then they go.
 
         Of one session for who asks about it, so that what it is told is behind what it has said;
         and behind the end of whoever worked on it. seconds: so long it waits for what is not
         written yet; who appends waits on, for no entry may take the place of an answer before it.
+        So he must not go on, either, where one finds no room: why is given back.
         """
-        until = anyio.current_time() + seconds
+        until, no_room, full = anyio.current_time() + seconds, None, set[tuple[int, str]]()
+        self._forget_gone()
         if uid is not None and session_id is not None:
             await self._see_off(uid, session_id)
         for stream in list(self._engine.turn_commit.streams.values()):
@@ -150,6 +155,8 @@ class TurnWatcher:
             whose = stream.begin.uid, stream.session_ids
             if session_id is not None and (whose[0] != uid or session_id not in whose[1]):
                 continue
+            if not full.isdisjoint((whose[0], one) for one in whose[1]):
+                continue  # none before the one that waits for room
             if self._again_at.get(stream.no, 0.0) > event_loop.now():
                 continue
             if stream.has_waiting and session_id is not None:
@@ -161,18 +168,46 @@ class TurnWatcher:
                 if stream.no not in self._engine.turn_commit.streams:
                     continue
                 try:
+                    self._check_room(stream)
                     await self._settle(stream)
-                except (OSError, FormatError, ProtocolError, Refusal, ValueError) as error:
+                except Refusal as error:
+                    self._not_settled(stream, error)
+                    if (ledger := self._without_room.get(stream.no)) is not None:
+                        no_room = error
+                        full.add((ledger.uid, ledger.session_id))
+                except (OSError, FormatError, ProtocolError, ValueError) as error:
                     self._not_settled(stream, error)
                 except Exception as error:
                     _log.exception("a bug: a reply of a turn cannot be moved")
                     self._not_settled(stream, error)
                 else:
                     self._again_at.pop(stream.no, None)
+        return no_room
+
+    def _forget_gone(self) -> None:
+        """What is known of replies that were resolved, or went with their session, meanwhile."""
+        streams = self._engine.turn_commit.streams
+        for no in [no for no in self._without_room if no not in streams]:
+            del self._without_room[no]
+
+    def _check_room(self, stream: Stream) -> None:
+        """Where there was none for it before: without a look at what it says. Refusal."""
+        ledger = self._without_room.pop(stream.no, None)
+        if ledger is not None and self._engine.session_logs.is_open(ledger):
+            self._check_waiting(stream, ledger)
+
+    def _check_waiting(self, stream: Stream, ledger: SessionLog) -> None:
+        try:
+            self._engine.session_logs.check_waiting(ledger)
+        except Refusal:
+            self._without_room[stream.no] = ledger
+            raise
 
     def _not_settled(self, stream: Stream, error: Exception) -> None:
         """It stays a complete reply that was not released; its owner was told nothing."""
-        if isinstance(error, OSError) or getattr(error, "code", "") in _PASSING:
+        if stream.no in self._without_room:
+            return  # with the next look: who appends behind it must not be first
+        if isinstance(error, OSError) or getattr(error, "code", "") == "disk_full":
             if stream.no not in self._again_at:
                 _log.warning("reply of a turn is moved to its session later: %s", error)
             self._again_at[stream.no] = event_loop.now() + limits.DISK_RETRY_SECONDS
@@ -266,6 +301,7 @@ class TurnWatcher:
         self._move(stream, ledger, placed(messages, ledger.state, turn, reply.parent) + calls)
 
     def _move(self, stream: Stream, ledger: SessionLog, entries: list[wire.NewEntry]) -> None:
+        self._check_waiting(stream, ledger)
         now = event_loop.now()
         if not self._engine.turn_commit.move(stream, ledger, entries, self._wall_ms(), now):
             self._engine.when("synced", partial(self._go, stream), now)
