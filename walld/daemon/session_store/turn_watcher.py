@@ -85,6 +85,8 @@ class TurnWatcher:
         self._wall_ms = wall_ms
         self._moving = defaultdict[int, anyio.Lock](anyio.Lock)
         """By uid: no two of a user's replies are looked at and moved at once."""
+        self._interrupt_at: dict[tuple[int, str], float] = {}
+        """By uid and session: lost turns could not be interrupted, and when that is tried again."""
         self._again_at: dict[int, float] = {}
         """By stream number: replies that could not be moved, and when that is tried again."""
         self._without_room: dict[int, SessionLog] = {}
@@ -97,7 +99,9 @@ class TurnWatcher:
             await checkpoint()  # one process may have had thousands
 
     async def _try_to_interrupt(self, turn: LostTurn) -> None:
-        lost = self._engine.session_logs.lost_turns
+        lost, key = self._engine.session_logs.lost_turns, (turn.uid, turn.session_id)
+        if self._interrupt_at.get(key, 0.0) > event_loop.now():
+            return
         try:
             await self._interrupt(turn)
         except Refusal as error:
@@ -105,13 +109,18 @@ class TurnWatcher:
                 return
             _log.error("turn %s stays open: %s", escaped_line(turn.turn_id), error)
         except (OSError, FormatError) as error:
-            # Its session is not open: whoever opens it meets the turn again.
-            _log.error("turn %s stays open: %s", escaped_line(turn.turn_id), error)
+            if key not in self._interrupt_at:
+                _log.error("turn %s stays open: %s", escaped_line(turn.turn_id), error)
+            ledger = self._engine.session_logs.open.get(key)
+            if ledger is not None and ledger.state is not None:  # that it leaps cannot be noted now
+                self._interrupt_at[key] = event_loop.now() + limits.DISK_RETRY_SECONDS
+                return  # else whoever opens it meets the turn again
         except Exception:  # a bug met by one session costs no other
             where = escaped_line(turn.session_id)
             text = "a bug: turn %s of session %s stays open"
             _log.exception(text, escaped_line(turn.turn_id), where)
         lost.pop(turn, None)
+        self._interrupt_at.pop(key, None)
 
     async def _interrupt(self, turn: LostTurn) -> None:
         ledger = await self._sessions.open(turn.uid, turn.session_id, appends=True)

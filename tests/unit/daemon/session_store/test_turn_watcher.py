@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from random import Random
 from typing import Any, cast
 
@@ -11,15 +12,19 @@ from engine_world import UID, World
 from inline_worker import InlineWorker
 from walld_client.wire import messages as wire
 
+from walld import limits
 from walld.daemon.session_store.handles import Files
 from walld.daemon.session_store.open_sessions import Sessions
 from walld.daemon.session_store.turn_watcher import TurnWatcher
 from walld.disk.medium import Storage
 from walld.disk.simulated import SimulatedDisk
+from walld.engine.session_log import SessionLog
 from walld.engine.stream import Stream
 from walld.ledger.artifacts import ArtifactStore
+from walld.ledger.repair_notes import Leap
 from walld.ledger.snapshot import SnapshotStore
 from walld.ledger.store import LedgerStore
+from walld.sessions.state.session_state import SessionState
 
 
 class Flusher:
@@ -80,3 +85,56 @@ def test_a_reply_that_takes_its_time_keeps_no_other_user(
 
     anyio.run(scene)
     assert settled == [2]
+
+
+def lost_turn(watched: Watched) -> SessionLog:
+    """An open session, whose turn's process is gone."""
+    ledger = SessionLog(UID, "s", SessionState(), SessionLog.first_chain(UID, "s"))
+    logs, process = watched.world.engine.session_logs, watched.world.process()
+    logs.open[UID, "s"] = ledger
+    payload = b'{"message_id":"m","content":"go"}'
+    submit = wire.NewEntry("turn_submitted", payload, "t", turn="t")
+    logs.append(ledger, [submit], None, process, 5, 0.0)
+    watched.world.engine.lose(process, "agent_lost")
+    return ledger
+
+
+def is_open(ledger: SessionLog) -> bool:
+    assert ledger.state is not None
+    return [one.turn_id for one in ledger.state.journal.open_turns()] == ["t"]
+
+
+def test_a_lost_turn_whose_session_cannot_leap_is_interrupted_later(
+    watched: Watched, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The session is open: nobody who opens it would meet the turn again."""
+    ledger, note = lost_turn(watched), LedgerStore.note_leap
+    ledger.possible_leap = Leap(2, 5, ["x"])
+
+    def fail(*_: object) -> None:
+        raise OSError(errno.EIO, "planted")
+
+    monkeypatch.setattr(LedgerStore, "note_leap", fail)
+    monkeypatch.setattr(limits, "DISK_RETRY_SECONDS", 0.0)
+    for _ in range(3):
+        anyio.run(watched.turns.interrupt_lost)
+    assert is_open(ledger)
+    assert caplog.text.count("turn t") == 1, "said once"
+    monkeypatch.setattr(LedgerStore, "note_leap", note)
+    anyio.run(watched.turns.interrupt_lost)
+    assert not is_open(ledger)
+    assert not watched.world.engine.session_logs.lost_turns
+
+
+@pytest.mark.parametrize("is_failing", [True, False])
+def test_a_lost_turn_waits_for_room(
+    watched: Watched, monkeypatch: pytest.MonkeyPatch, is_failing: bool
+) -> None:
+    ledger = lost_turn(watched)
+    with monkeypatch.context() as patch:
+        patch.setattr(limits, "LEDGER_FAILING_BYTES_MAX" if is_failing else "LEDGER_BYTES_MAX", 9)
+        ledger.is_failing = is_failing
+        anyio.run(watched.turns.interrupt_lost)
+        assert is_open(ledger)
+    anyio.run(watched.turns.interrupt_lost)
+    assert not is_open(ledger)
