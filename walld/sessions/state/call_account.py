@@ -272,8 +272,9 @@ class CallAccount:
 def supersede(calls: Sequence[CallAccount], turns: Mapping[str, str | None]) -> None:
     """Open calls that later ones took the place of, in a later turn of the same user message.
 
-    By equal tools and arguments, by an equal key, or by name. One that may have run is closed by
-    one that started, the others by an intent; one that was denied before it could closes nothing.
+    By equal tools and arguments, by an equal key, or by name. Arguments that nobody gave are equal
+    to no others; null in an intent is given. One that may have run is closed by one that started,
+    the others by an intent; one that was denied before it could closes nothing.
     """
     first: dict[str, str] = {}
     of_turn: dict[str, list[CallAccount]] = {}
@@ -307,10 +308,16 @@ def _found_by(call: CallAccount, is_hashed: bool) -> Iterator[tuple[object, ...]
     hashed = call.hash_of_arguments() if is_hashed else None
     if hashed is not None:
         yield "hash", call.name, hashed
-    if call.arguments is not None or call.arguments_hash is None:
+    if call.arguments is not None or (call.arguments_hash is None and _takes_none(call)):
         yield "call", call.name, json_key(call.arguments)
     if isinstance(call.key, str) and call.key:
         yield "key", call.key
+
+
+def _takes_none(call: CallAccount) -> bool:
+    """Its intent says null."""
+    intent = call.intent
+    return intent is not None and intent.type == "tool_intent" and "arguments" in intent.payload
 
 
 def arguments_hash(arguments: object) -> str | None:

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 from session_log import Log
 
+from walld.sessions.gate.resume import resume
 from walld.sessions.state.account import CallAccount, calls_of_events
 from walld.sessions.state.events import Event
 from walld.sessions.views.audit import audit
@@ -136,8 +137,8 @@ def test_a_later_call_of_the_message_takes_the_place_of_an_open_one(log: Log) ->
 
 @pytest.mark.parametrize("words", [("approval:denied",), ()])
 def test_a_call_that_was_denied_takes_no_place(log: Log, words: tuple[str, ...]) -> None:
-    log.tool("t1", "c1", tool="edit")
-    log.tool(retried(log, 1), "k9", *words, tool="edit")
+    log.tool("t1", "c1", tool="edit", arguments={})
+    log.tool(retried(log, 1), "k9", *words, tool="edit", arguments={})
     first, second = calls_of_events(log.events).calls
     assert (first.superseded_by is second) is (not words)
 
@@ -159,6 +160,24 @@ def test_a_key_or_a_name_takes_the_place(log: Log, name: dict[str, str]) -> None
     log.tool(retried(log, 1), "k9", "started", arguments={"a": 2}, **name)
     first, second = calls_of_events(log.events).calls
     assert first.superseded_by is second
+
+
+@pytest.mark.parametrize("given", [{}, {"arguments": None}])
+def test_arguments_that_nobody_gave_equal_no_others(log: Log, given: dict[str, None]) -> None:
+    """Null was given: the tool takes none."""
+    risk = {"tool": "deploy", "side_effect": "external-write", "resume_policy": "never-rerun"}
+    log.tool("t1", "c1", "started", **risk, **given)
+    log.tool(retried(log, 1), "k9", "started", "finished", **risk, **given)
+    first, second = calls_of_events(log.events).calls
+    assert (first.superseded_by is second) is bool(given)
+    assert resume(log.events)["status"] == ("ok" if given else "blocked")
+
+
+def test_a_start_without_its_intent_takes_the_place_of_none(log: Log) -> None:
+    """Nobody knows what ran, either time."""
+    log.stand("tool_started", {"call_id": "c1"}, turn="t1")
+    log.stand("tool_started", {"call_id": "c1"}, turn=retried(log, 1))
+    assert [one.superseded_by for one in calls_of_events(log.events).calls] == [None, None]
 
 
 def journalled(events: int) -> list[Event]:
@@ -221,8 +240,8 @@ def test_an_audit_names_each_call_that_nobody_answered(log: Log) -> None:
 
 
 def test_an_audit_leaves_out_what_a_retry_took_the_place_of(log: Log) -> None:
-    log.tool("t1", "c1", "started")
-    log.tool(retried(log, 1), "k9", "started")
+    log.tool("t1", "c1", "started", arguments={})
+    log.tool(retried(log, 1), "k9", "started", arguments={})
     assert unanswered(log) == [("k9", "unknown")]
 
 
