@@ -83,6 +83,30 @@ def test_it_may_run_and_a_retry_takes_its_place(daemon: DaemonProcess, session: 
     assert sent(session) == "deployed"
 
 
+def test_a_grant_that_has_expired_is_renewed(daemon: DaemonProcess, session: Any) -> None:
+    """The word is the same, what it says is not: the first entry was given back, the gate shut."""
+    assert session.settle("c1", "granted", expires_at=10).is_new
+    assert session.resume_check()["calls"][0]["may"] == "never"
+    assert settle(daemon, "c1", "--grant", "--for", "1h").returncode == 0
+    assert session.resume_check()["calls"][0]["may"] == "run"
+    for scope in ({"tool": "mail"}, {"tool": "deploy"}):
+        entry = session.settle("c1", "granted", scope=scope)
+        assert entry.is_new
+        again = session.settle("c1", "granted", scope=scope, by="anna", note="again")
+        assert (again.id, again.is_new) == (entry.id, False)
+        is_it = scope["tool"] == "deploy"
+        assert session.resume_check()["calls"][0]["may"] == ("run" if is_it else "never")
+
+
+def test_a_result_that_is_said_again_is_the_first_entry(session: Any) -> None:
+    """Also one that is long, which stands beside the session."""
+    for result in ("up", {"ports": [1, 2]}, "x" * 2_000_000, None):
+        entry = session.settle("c1", "ran", result=result)
+        assert entry.is_new
+        assert not session.settle("c1", "ran", result=result).is_new
+    assert len(session.find("tool_settled")) == 4
+
+
 @pytest.mark.parametrize("asks", ["turn.approval('c1', 'asked')", ""])
 def test_a_call_that_waited_for_a_person_may_run_once_one_says_so(
     daemon: DaemonProcess, make_agent: Callable[..., Obedient], asks: str

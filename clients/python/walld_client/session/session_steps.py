@@ -49,6 +49,8 @@ from walld_client.wire import messages as wire
 __all__ = ["SessionSteps", "of_call", "one_call"]
 
 _SETTLED = ("ran", "did_not_run", "granted", "denied")
+_ASIDE = frozenset(("by", "note"))
+"""Of a settlement: not what it says of the call."""
 _POLICY_WORDS = ("allow", "ask", "deny")
 
 
@@ -244,8 +246,9 @@ class SessionSteps(Appending):
         ran, did_not_run: it did; the model is told so, with `result` where you have it. granted: it
         may run, though it may have run before; until `expires_at`, seconds since 1970, and for a
         call with these fields of its intent (`scope`). denied: it may not. by: who says it. turn,
-        stream_id: of the call, where several have that id. The newest word counts; the same word
-        again is the first entry.
+        stream_id: of the call, where several have that id. The newest word counts. What the newest
+        says already, whoever says it now (`by`, `note`), is that entry; else it is a new one: a
+        later `expires_at` renews a grant.
 
         Refused: `unknown_call`, none that is open has that id; `ambiguous_call`, several have it;
         `call_at_work`, its process lives, unless `force` says otherwise.
@@ -264,10 +267,11 @@ class SessionSteps(Appending):
             said["expires_at"] = expires_at
             payload = {"of": of_call(call), "word": word}
             payload |= {name: value for name, value in said.items() if value is not None}
-            if call["settled"] == word:  # said already
-                events = yield from self.find("tool_settled")
-                ids = [one["id"] for one in events if one["payload"].get("of") == payload["of"]]
-                return (yield from self.append("tool_settled", payload, id=ids[-1], once=True))
+            first = (yield from self._said_before(payload)) if call["settled"] == word else None
+            if first is not None:
+                return (
+                    yield from self.append("tool_settled", payload, id=first, once=True, leaf=False)
+                )
             try:
                 return (
                     yield from self.append(
@@ -281,6 +285,22 @@ class SessionSteps(Appending):
             except Refused as error:
                 if error.code != "stale":
                     raise  # else somebody said more of it meanwhile: what was judged is no more
+
+    def _said_before(self, payload: dict[str, Any]) -> Steps[str | None]:
+        """The newest entry of that call, where it says the same, whoever said it, and why."""
+        told = entries.read_json(entries.json_text(self.told(draft("tool_settled", payload))))
+        call = told.pop("of").items()
+        for event in reversed((yield from self.find("tool_settled"))):
+            kept = dict(event["payload"])
+            of = kept.pop("of", None)
+            if not isinstance(of, dict) or not call <= of.items():
+                continue
+            for name in (told.keys() | kept.keys()) - _ASIDE:
+                is_same = artifacts.is_same(self.session_id, told.get(name), kept.get(name))
+                if not (yield from is_same):
+                    return None
+            return str(event["id"])
+        return None
 
     def reads_grants(self) -> Steps[None]:
         """Unsupported where the daemon would keep a grant's scope and end and judge by neither.
