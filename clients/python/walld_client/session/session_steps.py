@@ -270,7 +270,9 @@ class SessionSteps(Appending):
             first = (yield from self._said_before(payload)) if call["settled"] == word else None
             if first is not None:
                 return (
-                    yield from self.append("tool_settled", payload, id=first, once=True, leaf=False)
+                    yield from self.append(
+                        "tool_settled", payload, id=first, once=True, leaf=False, synced=True
+                    )
                 )
             try:
                 return (

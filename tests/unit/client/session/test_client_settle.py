@@ -1,0 +1,37 @@
+"""What a person says of a call, said again: which entry it is, and how durable. One script."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from colours import Coloured, connect
+from fake_ledger import FakeLedger
+from walld_client.wire import messages as wire
+
+
+@pytest.fixture(params=["sync", "aio"])
+def client(request: pytest.FixtureRequest, path: str, ledger: FakeLedger) -> Iterator[Coloured]:
+    client = connect(request.param, path)
+    yield client
+    client.let_go()
+
+
+def gate(settled: str | None) -> dict[str, Any]:
+    call = {"turn": "t1", "stream": None, "call_id": "c1", "may": "never", "why": "may_have_run"}
+    return {"calls": [call | {"settled": settled}]}
+
+
+def test_what_is_said_again_is_synced_as_the_first(client: Coloured, ledger: FakeLedger) -> None:
+    """The first may have been written alone, by whoever appended it, and say more of the call."""
+    session = client.session("S")
+    ledger.views["resume"] = gate("ran")
+    of = {"turn": "t1", "call_id": "c1", "tool": "deploy"}
+    first = session.append("tool_settled", {"of": of, "word": "ran"}, leaf=False)
+    again = session.settle("c1", "ran")
+    assert (again.id, again.is_new) == (first.id, False)
+    levels = [one.level for one in ledger.asked if isinstance(one, wire.Append)]
+    assert levels == ["written", "synced"]
+    assert session.settle("c1", "ran", result="up").is_new
+    assert ledger.types("S") == ["tool_settled"] * 2
