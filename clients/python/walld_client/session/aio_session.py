@@ -118,7 +118,7 @@ class Session(Awaited[SessionSteps]):
         gate says check: checked has the call ids that you looked at, and what became of each;
         accept="check" goes on all the same.
         Raises Blocked where it must not go on, Refused: `already_resumed` (by whom),
-        `nothing_to_resume`.
+        `nothing_to_resume`, `stale` (others append faster than it is judged).
         """
         made = resume(
             self._steps,

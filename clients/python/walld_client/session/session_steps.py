@@ -10,6 +10,7 @@ for the application.
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal
 
@@ -29,7 +30,7 @@ from walld_client.argument_checks import (
 )
 from walld_client.encoding.value_encoding import brief
 from walld_client.errors import Refused
-from walld_client.limits import EVENTS_PAGE
+from walld_client.limits import BACKOFF_SECONDS_MIN, EVENTS_PAGE
 from walld_client.query.requests import decode_page, decode_placed, decode_view
 from walld_client.recovered.provider import FORMATS, in_format
 from walld_client.session import artifacts, entries
@@ -49,6 +50,8 @@ from walld_client.wire import messages as wire
 __all__ = ["SessionSteps", "of_call", "one_call"]
 
 _SETTLED = ("ran", "did_not_run", "granted", "denied")
+_TRIES_MAX = 32
+"""Of a settlement in a session that others append to: each judges it anew."""
 _ASIDE = frozenset(("by", "note"))
 """Of a settlement: not what it says of the call."""
 _POLICY_WORDS = ("allow", "ask", "deny")
@@ -251,11 +254,14 @@ class SessionSteps(Appending):
         later `expires_at` renews a grant.
 
         Refused: `unknown_call`, none that is open has that id; `ambiguous_call`, several have it;
-        `call_at_work`, its process lives, unless `force` says otherwise.
+        `call_at_work`, its process lives, unless `force` says otherwise; `stale`, the session grew
+        each time that it was judged.
         """
         if word not in _SETTLED:
             raise ValueError(f"word must be one of {', '.join(_SETTLED)}, got {brief(word)}")
+        tries = 0
         while True:
+            tries += 1
             state = yield from self.state()
             # An older daemon knows no policy: Unsupported, since it would keep the entry unread.
             gate = yield from self.project("resume", missing_artifacts=[], policy={})
@@ -285,8 +291,9 @@ class SessionSteps(Appending):
                     )
                 )
             except Refused as error:
-                if error.code != "stale":
+                if error.code != "stale" or tries == _TRIES_MAX:
                     raise  # else somebody said more of it meanwhile: what was judged is no more
+                yield Done(lambda: time.sleep(BACKOFF_SECONDS_MIN))
 
     def _said_before(self, payload: dict[str, Any]) -> Steps[str | None]:
         """The newest entry of that call, where it says the same, whoever said it, and why."""

@@ -149,9 +149,6 @@ class _Judged:
         if state is None or told is None or not turns:
             raise Refused("nothing_to_resume", "no turn", "a turn that was not completed")
         turn = turns[-1]
-        after = yield from session.state()
-        if after is None or after["last_seq"] != state["last_seq"]:
-            raise Refused("stale", "", "")  # the two were not told of the same log
         owner = told["owner"]
         newest = turn["turn_id"]
         is_worked_on = owner is not None and owner["turn"] == newest
@@ -159,12 +156,25 @@ class _Judged:
             who = yield from _claimed_by(session, turn, owner if is_worked_on else None)
             limit = f"{self.named or turn.get('retry_of')} is the newest turn"
             raise Refused("already_resumed", who, limit)
+        # A session at which somebody is may grow as fast as it is asked for: that keeps it from
+        # nobody, unless the turn is one that was not there yet, perhaps the claim that won.
+        is_known = owner is not None and owner["turn"] in (None, *(one["turn_id"] for one in turns))
+        if not is_known:
+            yield from self._check_still(state["last_seq"])
         self.named = newest
         if turn["state"] == "completed" or told["boundary"] == "answered":
             got = "completed" if turn["state"] == "completed" else "answered"
             raise Refused("nothing_to_resume", f"turn {newest}, {got}", "a turn without an end")
         self._check(told)
         return state["last_seq"], told, turn
+
+    def _check_still(self, seq: int) -> Steps[None]:
+        """Raises Refused (`stale`) where state and gate were not told of the same log."""
+        after = yield from self.session.state()
+        if after is None or after["last_seq"] != seq:
+            got = "no session" if after is None else str(after["last_seq"])
+            text = "the session grew while it was judged, each time until the timeout"
+            raise Refused("stale", got, str(seq), text)
 
     def _check(self, told: Mapping[str, Any]) -> None:
         """Raises Blocked where something keeps it that the caller has not looked at."""
@@ -190,7 +200,7 @@ class _Judged:
             for name, word in self.checked.items()
         ]
 
-    def again(self, error: Unavailable) -> Steps[None]:
+    def again(self, error: Unavailable | Refused) -> Steps[None]:
         """The pause before it is asked once more. Raises `error` where its time is over."""
         if time.monotonic() + BACKOFF_SECONDS_MIN > self.until:
             raise error
@@ -209,10 +219,10 @@ def _resume(judged: _Judged) -> Steps[TurnSteps]:
         except (Refused, Unavailable) as error:
             is_taken = judged.sent is not None and (yield from _is_taken(judged, judged.sent))
             if not is_taken:
-                if isinstance(error, Unavailable) and judged.sent is not None:
-                    yield from judged.again(error)
-                elif not isinstance(error, Refused) or error.code != "stale":
+                is_stale = isinstance(error, Refused) and error.code == "stale"
+                if not is_stale and (isinstance(error, Refused) or judged.sent is None):
                     raise
+                yield from judged.again(error)
                 continue
         turn = yield from find_turn(judged.session, judged.turn_id, None)
         turn.calls = judged.calls

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+import walld_client
 from colours import Coloured, connect
 from fake_ledger import FakeLedger
 from walld_client.wire import messages as wire
@@ -35,3 +36,21 @@ def test_what_is_said_again_is_synced_as_the_first(client: Coloured, ledger: Fak
     assert levels == ["written", "synced"]
     assert session.settle("c1", "ran", result="up").is_new
     assert ledger.types("S") == ["tool_settled"] * 2
+
+
+def test_a_settlement_is_not_judged_for_ever(client: Coloured, ledger: FakeLedger) -> None:
+    """Whenever the session was asked for, somebody appends: a hundred times."""
+    session = client.session("S")
+    session.append("a")
+    ledger.sessions["S"] *= 100
+    ledger.views["resume"] = gate(None)
+    seqs = [0]
+
+    def state(_: Any) -> dict[str, Any]:
+        seqs.append(seqs[-1] + 1)
+        return {"last_seq": seqs[-1], "turns": []}
+
+    ledger.views["state"] = state
+    with pytest.raises(walld_client.Refused) as refused:
+        session.settle("c1", "ran")
+    assert (refused.value.code, refused.value.limit) == ("stale", "100")
