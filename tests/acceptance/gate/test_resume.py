@@ -160,3 +160,13 @@ def test_who_died_behind_the_claim_is_an_interrupted_turn(
     assert session.state()["turns"][-1]["retry_of"] == claimed
     assert len(session.state()["turns"]) == 3
     assert turn.state == "submitted"
+
+
+def test_artifacts_that_are_none_are_a_bad_argument(daemon: DaemonProcess) -> None:
+    """A peer sent them: the daemon logged a traceback, and called it internal."""
+    session = daemon.reader.session("s")
+    session.append("custom")
+    for missing in ([1], [{}]):
+        with pytest.raises(walld_client.Refused) as refused:
+            session.project("resume", missing_artifacts=missing)
+        assert refused.value.code == "bad_argument"

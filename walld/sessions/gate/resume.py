@@ -50,6 +50,7 @@ from walld.sessions.gate.workspace import (
 )
 from walld.sessions.state.budget import is_exhausted, last_budget
 from walld.sessions.state.call_account import OPEN, CallAccount
+from walld.sessions.state.errors import BadArgument
 from walld.sessions.state.events import FINER_EFFECTS, UNKNOWN, Event, check_payload
 from walld.sessions.state.path import path_events
 
@@ -124,6 +125,7 @@ _ARTIFACTS: Final = {
     "artifact_changed": "artifact {} is changed: artifact(data) puts the same bytes again",
     "artifact_unreadable": "artifact {} cannot be read now ({})",
 }
+_OF_MISSING: Final = ("sha256", "why")
 _SAID: Final = (
     " (the model said it, no journal has it: a tool message, or an observation with of_turn and"
     " of_call)"
@@ -268,11 +270,17 @@ def _of_workspace(events: Sequence[Event], compared: Compared) -> list[dict[str,
 def _of_artifacts(missing: Sequence[str | Mapping[str, Any]]) -> list[dict[str, Any]]:
     reasons = []
     for one in missing:
+        if not (isinstance(one, str) or _is_missing(one)):
+            raise BadArgument("missing_artifacts", ascii(one)[:80], "sha256 | {sha256, why}")
         sha256, why = (one, "missing") if isinstance(one, str) else (one["sha256"], one["why"])
         code = f"artifact_{why}" if why in ("missing", "changed") else "artifact_unreadable"
         verdict = "check" if code == "artifact_unreadable" else "blocked"
         reasons.append(_reason(code, _ARTIFACTS[code].format(sha256, why), verdict, sha256=sha256))
     return reasons
+
+
+def _is_missing(one: object) -> bool:
+    return isinstance(one, dict) and all(isinstance(one.get(name), str) for name in _OF_MISSING)
 
 
 def _of_file(events: Sequence[Event], breaks: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:

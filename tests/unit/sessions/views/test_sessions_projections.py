@@ -46,11 +46,14 @@ def test_an_unknown_view() -> None:
         ("find", {"type": 3}, "int"),
         ("tree", {"x": 1}, "tree"),
         ("resume", {"workspace": []}, "list"),
+        ("resume", {"missing_artifacts": [1]}, "1"),
+        ("resume", {"missing_artifacts": ["a", {}]}, "{}"),
+        ("resume", {"missing_artifacts": [{"sha256": "a", "why": None}]}, "{'sha256': 'a', "),
     ],
 )
 def test_arguments_that_cannot_be_used(name: str, arguments: dict[str, Any], got: str) -> None:
     with pytest.raises(BadArgument) as error:
         project(name, [], arguments)
-    assert error.value.got == got
+    assert str(error.value.got).startswith(got)
     assert error.value.limit
     assert next(iter(arguments)) in error.value.message
