@@ -130,6 +130,10 @@ class Calls:
         """Call id -> as of a name, of any turn; made when the first result asks for one."""
         self._of_id: dict[str, list[CallAccount]] | None = None
         """Call id -> all of any turn; made at the first edit that asks for one."""
+        self._begun_by: dict[str, list[CallAccount]] | None = None
+        """Id of an entry -> calls that it began; made at the first entry that names one so."""
+        self._of_stream: dict[tuple[str, str], list[CallAccount]] = {}
+        """Stream and call id -> those without a turn, the newest last."""
         self._exact: dict[tuple[object, ...], CallAccount] = {}
         """By turn, id, and the place in a stream where the model said it."""
         self._gone: dict[str, list[CallAccount]] = {}
@@ -157,8 +161,14 @@ class Calls:
         if event.type == "imported" and payload.get("missing"):
             self._hole = event.seq
         mixed = frozenset(payload.get("mixed", ()))
-        for call in self.calls if mixed else ():
-            call.mixed |= call.begun.id in mixed
+        if mixed and self._begun_by is None:
+            self._begun_by = {}
+            for call in self.calls:
+                self._begun_by.setdefault(call.begun.id, []).append(call)
+        for name in mixed:
+            assert self._begun_by is not None, "made above"
+            for call in self._begun_by.pop(name, ()):  # what begins later is of a later entry
+                call.mixed |= call.begun.id == name
 
     def _submitted(self, event: Event) -> None:
         if event.turn is not None and event.turn not in self.turns:
@@ -504,8 +514,9 @@ class Calls:
         self._begin(call, known, event, lost)
         return call
 
-    @staticmethod
-    def _begin(call: CallAccount, known: _OfName, event: Event, state: ToolState) -> None:
+    def _begin(self, call: CallAccount, known: _OfName, event: Event, state: ToolState) -> None:
+        if self._begun_by is not None and event is not call.said_in:
+            self._begun_by.setdefault(event.id, []).append(call)
         if known.intended is not None:
             known.intended.again_seq = event.seq
         call.intent, call.state = event, state
@@ -571,8 +582,10 @@ class Calls:
 
     def _said_by(self, stream: str, call_id: str) -> CallAccount | None:
         """The newest of a reply without a turn."""
-        said = (one for one in reversed(self.calls) if (one.turn, one.call_id) == (None, call_id))
-        return next((one for one in said if one.stream == stream), None)
+        found = self._of_stream.get((stream, call_id), [])
+        while found and (found[-1].turn is not None or found[-1].stream != stream):
+            found.pop()  # of a turn, since its intent came
+        return found[-1] if found else None
 
     def _known(self, turn: str | None, call_id: str) -> _OfName:
         known = self._of_name.get((turn, call_id))
@@ -592,6 +605,12 @@ class Calls:
         for found in (self._answerable, self._of_id):
             if found is not None:
                 found.setdefault(call_id, []).append(call)
+        if turn is None:
+            stream = begun.payload.get("stream" if begun.type == "model_call" else "_wal_stream")
+            if isinstance(stream, str):
+                self._of_stream.setdefault((stream, call_id), []).append(call)
+        if self._begun_by is not None:
+            self._begun_by.setdefault(begun.id, []).append(call)
         return call
 
 

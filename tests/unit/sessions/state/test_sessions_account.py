@@ -223,6 +223,52 @@ def test_an_event_costs_no_more_where_many_calls_have_its_id(
     assert counts[2] - counts[1] <= 2.2 * (counts[1] - counts[0]), counts
 
 
+def settled(events: int) -> tuple[list[Event], list[str]]:
+    """Calls of replies without a turn, and what somebody said of each; what that comes to."""
+    log = Log()
+    for number in range(events):
+        say(log, None, call(), _wal_stream=f"s{number}")
+    for number in range(events):
+        of = {"stream": f"s{number}", "call_id": "c1"}
+        log.add("tool_settled", {"of": of, "word": "ran"}, leaf=False)
+    return log.events, ["done"] * events
+
+
+def brought(events: int) -> tuple[list[Event], list[str]]:
+    """Calls, and for each what a file that was imported may have of it, too; their risk."""
+    log = Log()
+    log.submit("t1")
+    for number in range(events):
+        log.tool("t1", f"c{number}", "started")
+        mixed = [log.events[-2].id, log.events[-1].id]
+        log.stand("imported", {"ended": "file", "mixed": mixed})
+    return log.events, ["unknown"] * events
+
+
+@pytest.mark.parametrize(
+    ("made", "looked_at", "told"),
+    [(settled, "stream", lambda one: one.outcome), (brought, "begun", lambda one: one.risk[0])],
+)
+def test_what_names_a_call_looks_at_no_others(
+    monkeypatch: pytest.MonkeyPatch, made: Any, looked_at: str, told: Any
+) -> None:
+    looks = 0
+    looked = getattr(CallAccount, looked_at)
+
+    def counted(self: CallAccount) -> Any:
+        nonlocal looks
+        looks += 1
+        return looked.fget(self)
+
+    monkeypatch.setattr(CallAccount, looked_at, property(counted))
+    for events in (100, 400):
+        log, ends = made(events)
+        looks = 0
+        found = calls_of_events(log).calls
+        assert looks <= 4 * events
+        assert [told(one) for one in found] == ends
+
+
 def unanswered(log: Log) -> list[tuple[str, str]]:
     facts = audit(log.events)
     listed = [one for turn in facts["turns"] for one in turn["unanswered"]]
