@@ -324,7 +324,8 @@ def _parts(told: list[dict[str, Any]], at: int) -> bool:
     if role not in _SAY or not _is_sent(told[at], set()):
         return False
     answered = set[str]()
-    for before in reversed(told[:at]):
+    for place in range(at - 1, -1, -1):  # by index: a copy for each place that is tried adds up
+        before = told[place]
         answered.update(call_id for call_id, _ in results_in(before))
         if before.get("role") in _SAY:
             break
