@@ -49,6 +49,8 @@ class TailIndex:
         """Hashes of ids of calls of replies that went: one may be any call of that id."""
         self._turn_of: dict[int, str] = {}
         """Hash of a stream -> the turn that it is a reply of."""
+        self._turn_bytes = 0
+        """Of those."""
         self._starts: list[int] = []
         """Independent places, by the seq behind them."""
         self._counts: list[int] = []
@@ -98,7 +100,7 @@ class TailIndex:
         )
         numbers = 2 * (len(self._first) + len(self._starts)) + len(self._calls) + len(self._gone)
         numbers += 4 * (len(self._turn_of) + len(self._submitted_at)) + len(self._ended)
-        return sum(map(getsizeof, tables)) + _NUMBER_BYTES * numbers
+        return sum(map(getsizeof, tables)) + _NUMBER_BYTES * numbers + self._turn_bytes
 
     @staticmethod
     def reads(kind: str) -> bool:
@@ -190,6 +192,8 @@ class TailIndex:
         stream = str(event.payload.get("stream_id"))
         self._name("stream", stream)
         if event.turn is not None:
+            before = self._turn_of.get(hash(stream))
+            self._turn_bytes += getsizeof(event.turn) - (getsizeof(before) if before else 0)
             self._turn_of[hash(stream)] = event.turn
 
     def _begins(self, event: Event) -> None:
