@@ -248,3 +248,20 @@ def test_only_what_goes_on_from_what_was_told_settles_it(log: Log) -> None:
     (said,) = settled_there(log.events, log.state.last_seq, copy.events)
     copy.add("observation", said)
     assert told(copy.events) == []
+
+
+def test_a_grant_is_of_the_call_that_it_names(log: Log) -> None:
+    """The call that takes its place in a retry is another one to its policy."""
+    asks = {"tool": "pay", "side_effect": "external-write", "arguments": {}}
+    asks["resume_policy"] = "require-user-confirmation"
+    log.tool("t", "c", **asks)
+    log.add("turn_interrupted", {"reason": "x"}, turn="t")
+    log.add("tool_settled", {"of": {"turn": "t", "call_id": "c"}, "word": "granted"}, leaf=False)
+    assert [one["may"] for one in resume(log.events)["calls"]] == ["run"]
+    log.submit("t2", retry_of="t", message_id="m-t")
+    log.tool("t2", "k9", **asks)
+    (waits,) = [one for one in resume(log.events)["calls"] if one["may"] != "read_result"]
+    assert (waits["call_id"], waits["may"], waits["why"]) == ("k9", "ask_user", "approval_pending")
+    of = {"turn": "t2", "call_id": "k9"}
+    log.add("tool_settled", {"of": of, "word": "granted"}, leaf=False)
+    assert resume(log.events)["status"] == "ok"
