@@ -220,3 +220,31 @@ def test_a_call_that_only_a_reply_said_may_run_once_a_person_says_so(
     session.settle("c1", "granted", by="anna")
     gate = session.resume_check()
     assert (gate["status"], gate["calls"][0]["why"]) == ("ok", "granted")
+
+
+def test_two_calls_of_one_turn_and_id_are_answered_as_the_text_says(daemon: DaemonProcess) -> None:
+    """It said turn=, which is the same of both."""
+    session = daemon.reader.session("s")
+    turn = session.submit("go").turn_id
+    risk = {"side_effect": "external-write", "resume_policy": "rerun-after-check"}
+    for name in ("deploy", "mail"):
+        call = {"id": "call_1", "name": name, "arguments": {}} | risk
+        session.message("assistant", "", turn=turn, tool_calls=[call])
+    for more in ({}, {"turn": turn}):
+        with pytest.raises(walld_client.Refused, match="tool message") as refused:
+            session.settle("call_1", "ran", **more)
+        assert (refused.value.code, refused.value.limit) == (
+            "ambiguous_call",
+            f"deploy (said) of {turn}, mail (said) of {turn}",
+        )
+    with pytest.raises(walld_client.Refused, match="tool message"):
+        session.resume(checked={"call_1": "ran"}, accept="check")
+    for gave in ("sent", "deployed"):  # the newest call's first
+        session.message("tool", gave, turn=turn, tool_call_id="call_1")
+    assert session.resume_check()["status"] == "ok"
+    told = session.project("messages")
+    calls = [one for message in told for one in message.get("tool_calls", ())]
+    assert [(one["name"], one["outcome"]) for one in calls] == [
+        ("deploy", "done"),
+        ("mail", "done"),
+    ]

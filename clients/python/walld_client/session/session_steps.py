@@ -470,7 +470,16 @@ def one_call(
             "unknown_call", call_id, names or "no call is open", "no open call has that id"
         )
     if len(found) > 1:
-        places = ", ".join(str(one["turn"] or one["stream"]) for one in found)
+        places = ", ".join(_named(one) for one in found)
         text = "several open calls have that id: say which turn or reply (turn=, stream_id=)"
+        if len({(one["turn"], one["stream"]) for one in found}) == 1:
+            text = (
+                "several open calls of one turn have that id, and no word names one of them: a tool"
+                " message for each (tool_call_id=, turn=), the newest call's first, settles them"
+            )
         raise Refused("ambiguous_call", call_id, places, text)
     return found[0]
+
+
+def _named(call: Mapping[str, Any]) -> str:
+    return f"{call['tool']} ({call['state']}) of {call['turn'] or call['stream']}"
