@@ -146,3 +146,46 @@ def test_what_is_not_the_applications_to_give(session: Any) -> None:
         turn.tool_finished("c", outcome="great")
     with pytest.raises(ValueError, match="contradict"):
         turn.tool_finished("c", failed=True, outcome="done")
+
+
+def test_a_call_that_is_said_in_both_forms_is_one(daemon: DaemonProcess, session: Any) -> None:
+    """Some programs keep a provider's block and the item of `tool_calls`."""
+    session.message("user", "deploy")
+    block = {"type": "tool_use", "id": "t1", "name": "deploy", "input": {"a": 1}}
+    item = {"id": "t1", "name": "deploy", "arguments": {"a": 1}}
+    session.message("assistant", [{"type": "text", "text": "ok"}, block], tool_calls=[item])
+    session.message("tool", "deployed", tool_call_id="t1")
+    assert session.resume_check()["status"] == "ok"
+    said = session.messages("openai")
+    assert [len(one.get("tool_calls", ())) for one in said] == [0, 1, 0]
+    assert said[2]["content"] == "deployed"
+    told = session.messages("anthropic")
+    assert [one["type"] for one in told[1]["content"]] == ["text", "tool_use"]
+    plain = session.messages()[1]
+    assert [plain["content"][1]["outcome"], plain["tool_calls"][0]["outcome"]] == ["done", "done"]
+
+
+@pytest.mark.parametrize("outcome", ["timeout", "cancelled"])
+def test_a_call_that_was_cut_off_without_a_word_is_told_so(session: Any, outcome: str) -> None:
+    turn = session.submit("edit it")
+    turn.intent("edit", {"path": "a"}, call_id="c", **EDIT)
+    turn.tool_started("c")
+    turn.tool_finished("c", outcome=outcome)
+    assert call(session, "c")["synthetic"] == outcome
+    (told,) = [one for one in session.messages("openai") if one["role"] == "tool"]
+    assert told["content"].startswith(f"This call was cut off ({outcome})")
+    (block,) = session.messages("anthropic")[-1]["content"]
+    assert (block["type"], block["is_error"]) == ("tool_result", True)
+
+
+@pytest.mark.parametrize("word", ["did_not_run", "denied", "granted"])
+def test_the_newest_word_of_a_person_is_what_the_model_is_told(session: Any, word: str) -> None:
+    turn = session.submit("edit it")
+    turn.intent("edit", {"path": "a"}, call_id="c", **EDIT)
+    turn.tool_started("c")
+    turn.interrupted("the program says")
+    session.settle("c", "ran", result="ok")
+    assert session.messages("openai")[-1]["content"] == "ok"
+    session.settle("c", word)
+    told = session.messages("openai")[-1]
+    assert (told["role"], told["content"] != "ok") == ("tool", True)

@@ -35,6 +35,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
+from walld_client.recovered.provider import blocks_alone
+
 from walld.sessions.state.artifacts import whole_text
 from walld.sessions.state.call_account import CallAccount, supersede
 from walld.sessions.state.events import (
@@ -51,6 +53,8 @@ from walld.sessions.state.tools import TOOL_TYPES, ToolState, take_tool, tool_st
 __all__ = ["UNDECLARED", "Calls", "Unreleased", "calls_in", "calls_of_events", "results_in"]
 
 _RESULTS: Final = frozenset(("done", "failed", "timeout", "cancelled"))
+_CUT_OFF: Final = frozenset(("timeout", "cancelled"))
+"""Results that say nothing where they have no text: what was done by then is not known."""
 _LISTS: Final = ("messages", "replacement")
 _GOES_ON: Final = frozenset(("asked", "approved", "started"))
 _WORDS: Final = {"finished": "done", "failed": "failed"}
@@ -415,6 +419,8 @@ class Calls:
             call.is_cut = message.get("_partial") is True and _is_cut(one)
             call.is_served |= one.get("server") is True
             self.of_item[id(one)] = call
+        for block, item in blocks_alone(*_forms(message))[1]:
+            self.of_item[id(block)] = self.of_item[id(item)]
 
     def _say(
         self,
@@ -498,7 +504,9 @@ class Calls:
             if call.word is None:
                 told = payload.get("outcome")
                 call.word = told if told in _RESULTS else _WORDS[str(stage)]
-            call.given["journal"] = payload.get("result")
+            result = payload.get("result")
+            if result is not None or call.word not in _CUT_OFF:
+                call.given["journal"] = result
         elif kind == "observation":
             call.given["observation"] = whole_text(payload, "text") or ""
 
@@ -571,6 +579,7 @@ class Calls:
             self._unsettled.append(event)  # of a reply that is not released: its words come last
             return
         call.settled = event
+        call.given.pop("settled", None)  # of an earlier word
         if word == "granted":
             call.seqs["approved"] = event.seq
             if "started" not in call.seqs:
@@ -643,13 +652,21 @@ def calls_of_events(events: Sequence[Event], unreleased: Sequence[Unreleased] = 
 
 
 def calls_in(message: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """The calls that a message says: items of `tool_calls`, `tool_use` blocks; each has an id."""
-    found, content = message.get("tool_calls"), message.get("content")
-    if not isinstance(found, list):
-        found = []
-    if isinstance(content, list):
-        found = found + [one for one in content if _is_block(one, "tool_use")]
-    return [one for one in found if isinstance(one, dict) and isinstance(one.get("id"), str)]
+    """The calls that a message says: items of `tool_calls`, and `tool_use` blocks that are none of
+    those; each has an id.
+    """
+    items, blocks = _forms(message)
+    return items + blocks_alone(items, blocks)[0] if blocks else items
+
+
+def _forms(message: Mapping[str, Any]) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+    """Items of `tool_calls`, and `tool_use` blocks; each has an id."""
+    listed, content = message.get("tool_calls"), message.get("content")
+    blocks = content if isinstance(content, list) else []
+    items = [one for one in _dicts(listed) if isinstance(one.get("id"), str)]
+    return items, [
+        one for one in blocks if _is_block(one, "tool_use") and isinstance(one.get("id"), str)
+    ]
 
 
 def results_in(message: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:

@@ -46,7 +46,14 @@ from walld_client.recovered.calls import (
     sendable_id,
 )
 
-__all__ = ["FORMATS", "TOOL_RESULT_CHARS", "anthropic_messages", "in_format", "openai_messages"]
+__all__ = [
+    "FORMATS",
+    "TOOL_RESULT_CHARS",
+    "anthropic_messages",
+    "blocks_alone",
+    "in_format",
+    "openai_messages",
+]
 
 FORMATS: Final = ("plain", "openai", "anthropic")
 
@@ -54,6 +61,7 @@ _SYSTEM: Final = frozenset(("system", "developer"))
 _THINKING: Final = frozenset(("thinking", "redacted_thinking"))
 _TOOL_BLOCKS: Final = frozenset(("tool_use", "tool_result"))
 _RESULTS: Final = frozenset(("done", "failed", "timeout", "cancelled"))
+_FAILED: Final = _RESULTS - {"done"}
 TOOL_RESULT_CHARS: Final = 16_384
 """Of a result that a journal or a reply has, so many go to a provider."""
 _GOES_ON: Final = "(the conversation goes on)"
@@ -249,7 +257,7 @@ def _calls(
     """
     listed = message.get("tool_calls")
     found = [one for one in listed if isinstance(one, dict)] if isinstance(listed, list) else []
-    found += [block for block in blocks if block["type"] == "tool_use"]
+    found += blocks_alone(found, [block for block in blocks if block["type"] == "tool_use"])[0]
     calls = []
     for one in found:
         function = one.get("function")
@@ -271,10 +279,30 @@ def _calls(
         if "superseded_by" in one:
             continue  # a later call of the same message tells
         if one.get("outcome") in _RESULTS or isinstance(word, str):
-            is_failed = one.get("outcome") == "failed" or (word is not None and word != "ran")
+            is_failed = one.get("outcome") in _FAILED or (word is not None and word != "ran")
             within.append((call, one, is_failed))
         open_calls[given] = call
     return calls
+
+
+def blocks_alone(
+    items: list[dict[str, Any]], blocks: list[dict[str, Any]]
+) -> tuple[list[dict[str, Any]], list[tuple[dict[str, Any], dict[str, Any]]]]:
+    """`tool_use` blocks that no item of the message's `tool_calls` says too, and those that one
+    does, each with that item: some programs keep both forms of a call.
+    """
+    by_id: dict[object, list[dict[str, Any]]] = {}
+    for item in items if blocks else ():
+        if isinstance(item.get("id"), str):
+            by_id.setdefault(item["id"], []).append(item)
+    alone, both = [], []
+    for block in blocks:
+        named = by_id.get(block["id"]) if isinstance(block.get("id"), str) else None
+        if named:
+            both.append((block, named.pop(0)))
+        else:
+            alone.append(block)
+    return alone, both
 
 
 def _in_halves(call: ProviderCall, whole: object) -> None:
@@ -293,7 +321,7 @@ def _answer(open_calls: dict[str, ProviderCall], told: dict[str, Any], content: 
     for name in ("tool_call_id", "tool_use_id", "call_id", "id"):
         given = told.get(name)
         if isinstance(given, str) and given in open_calls:
-            failed = told.get("is_error") is True or told.get("outcome") == "failed"
+            failed = told.get("is_error") is True or told.get("outcome") in _FAILED
             _answered(open_calls.pop(given), content, failed)
             return
 
