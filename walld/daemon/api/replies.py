@@ -180,16 +180,19 @@ class ReplyRequests:
 
         Raises Refusal where one of them cannot be read: who is told less takes it for all.
         """
-        streams, names = self._candidates(uid, session_id, None)
-        if of_turns:
-            streams = [one for one in streams if one.begin.turn_id is not None]
-        if not streams and not names:
-            return []
         ended: dict[str, set[int]] = {}
+
+        async def read() -> list[tuple[Order, wire.Recovered]]:
+            streams, names = self._candidates(uid, session_id, None)
+            if of_turns:
+                streams = [one for one in streams if one.begin.turn_id is not None]
+            return await self._read(uid, streams, names, ended) if streams or names else []
+
         try:
-            found = await self._read(uid, streams, names, ended)
-        except FormatError:  # set aside now
-            found = await self._read(uid, *self._candidates(uid, session_id, None), ended)
+            try:
+                found = await read()
+            except FormatError:  # set aside now
+                found = await read()
         except OSError as error:
             text = f"a reply of the session cannot be read: {error.strerror}; ask again"
             raise Refusal("unreadable", text, session_id) from error
