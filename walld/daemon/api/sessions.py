@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 
 import anyio
 import msgspec
-from walld_client.recovered.partial import from_recovered
 from walld_client.wire import messages as wire
 
 from walld import limits
@@ -28,18 +27,13 @@ from walld.daemon.api.session_list import session_facts
 from walld.daemon.api.sync_tokens import SyncTokens
 from walld.daemon.session_store.fork_contents import forked_session
 from walld.daemon.session_store.message_pages import MessagePages
-from walld.daemon.session_store.reply_messages import (
-    earlier_calls,
-    has_ended,
-    messages_of,
-    unreleased,
-)
+from walld.daemon.session_store.reply_messages import unreleased
 from walld.daemon.transport import credentials
 from walld.errors import FormatError, Misplaced, ProtocolError, Refusal
 from walld.ledger.line import line_seq
 from walld.sessions.gate.processes import NamedProcess, processes_of
-from walld.sessions.gate.unreleased import UnreleasedReply
 from walld.sessions.gate.workers import Worker
+from walld.sessions.state.account import Unreleased
 from walld.sessions.state.entries import check_id, events_of, line_event
 from walld.sessions.views.audit import named_artifacts
 from walld.sessions.views.projections import PROJECTIONS, check, project
@@ -396,12 +390,13 @@ class SessionRequests:
     ) -> tuple[bytes | None, Lines | None]:
         files, missing = self._files, list[dict[str, Any]]()
         # Before the session: what is moved there meanwhile is in both, and told once.
-        replies, of_calls = list[tuple[wire.Recovered, set[int]]](), request.name in _OF_CALLS
+        replies, of_calls = list[Unreleased](), request.name in _OF_CALLS
         if of_calls or PROJECTIONS[request.name].with_unreleased:
-            replies = await self._replies.unreleased(uid, request.session_id, of_turns=not of_calls)
+            read = await self._replies.unreleased(uid, request.session_id, of_turns=not of_calls)
+            if read:
+                replies = await files.views.run(lambda: [unreleased(*one) for one in read])
         if of_calls:
-            arguments["replies"] = await files.views.run(partial(_judged_replies, replies))
-            replies = []
+            arguments["replies"], replies = replies, []
         if request.name == "messages" and arguments.get("last") is not None:
             told, found = await self._pages.page(uid, request.session_id, arguments, replies)
             if told is not None:
@@ -432,9 +427,7 @@ class SessionRequests:
             arguments["last_seq"] = until
 
         def job() -> bytes:
-            told: Any = project(
-                request.name, events, arguments, [unreleased(*one) for one in replies]
-            )
+            told: Any = project(request.name, events, arguments, replies)
             if request.name == "messages" and told is None:
                 # None that can be read: nil is "never written".
                 is_page = arguments.get("last") is not None
@@ -466,22 +459,6 @@ def _told(answer: list[bytes] | bytes | None, found: Lines | None) -> _WithBreak
     for one in breaks:
         del one["seam"]
     return answer, _dumps(breaks)
-
-
-def _judged_replies(found: list[tuple[wire.Recovered, set[int]]]) -> list[UnreleasedReply]:
-    return [
-        UnreleasedReply(
-            one.stream_id,
-            one.turn_id,
-            one.status,
-            one.owner_alive,
-            one.doubt or ("a gap stands in it" if one.gaps else None),
-            messages_of(one),
-            [call for call, has_run in earlier_calls(one, ended) if has_run],
-            has_ended(one),
-        )
-        for one, ended in ((from_recovered(one), ended) for one, ended in found)
-    ]
 
 
 def _dumps(value: object) -> bytes:

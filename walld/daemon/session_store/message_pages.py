@@ -14,12 +14,11 @@ from __future__ import annotations
 
 import json
 from functools import partial
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from walld import limits
-from walld.daemon.session_store.reply_messages import unreleased
 from walld.errors import FormatError, ProtocolError, Refusal
 from walld.ledger.line import line_seq
 from walld.sessions.state.entries import events_of, line_event
@@ -28,15 +27,12 @@ from walld.sessions.views.message_page import NeedsMore, cursor_seq, page
 from walld.sessions.views.tail_index import TailIndex
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
-
-    from walld_client.wire import messages as wire
+    from collections.abc import Iterable, Sequence
 
     from walld.daemon.session_store.files import Lines
     from walld.daemon.session_store.open_sessions import Sessions
     from walld.daemon.storage.disk_threads import Worker
-
-    _Replies: TypeAlias = list[tuple[wire.Recovered, set[int]]]
+    from walld.sessions.state.account import Unreleased
 
 __all__ = ["MessagePages"]
 
@@ -58,10 +54,10 @@ class _Known:
         self.line = b""
         self.held_bytes = 0
 
-    def start_for(self, messages: int, before: int | None, replies: _Replies) -> int:
+    def start_for(self, messages: int, before: int | None, replies: Sequence[Unreleased]) -> int:
         """The last place that so many messages stand behind, and these replies."""
         start = self.index.start_for(messages, before)
-        first = self.index.first_of((one.turn_id, one.stream_id) for one, _ in replies)
+        first = self.index.first_of((one.turn, one.stream_id) for one in replies)
         return start if first is None else min(start, self.index.start_for(0, first))
 
     def take(self, lines: Iterable[bytes]) -> None:
@@ -116,7 +112,7 @@ class MessagePages:
         uid: int,
         session_id: str,
         arguments: dict[str, Any],
-        replies: _Replies,
+        replies: Sequence[Unreleased],
     ) -> tuple[bytes | None, Lines | None]:
         """The page as JSON, and what was read for it; None: it has to be made of all.
 
@@ -188,25 +184,24 @@ def _page(
     lines: list[bytes],
     start: int,
     arguments: dict[str, Any],
-    replies: _Replies,
+    replies: Sequence[Unreleased],
 ) -> tuple[bool, bytes | None]:
     """For the thread: whether the index is of these lines, and the page where they suffice."""
     first, at = line_seq(lines[0]), known.index.last_seq
     if first != start or lines[at - first : at - first + 1] != [known.line]:
         return False, None
     known.take(lines[at - first + 1 :])
-    said = [unreleased(*one) for one in replies]
     before, last = cursor_seq(arguments.get("before")), arguments["last"]
     # It may lie behind the place where these lines begin, or before: entries came since.
     begin = known.start_for(last + _SPARE, before, replies)
     begin = begin if begin > start else start
-    brings = any(message.get("tool_results") for one in said for message in one.messages)
+    brings = any(message.get("tool_results") for one in replies for message in one.messages)
     if brings or not known.index.is_independent(begin):
         return True, None
     events = events_of(lines[begin - start :])
     try:
         opening = known.index.opening(begin, events)
-        told = page(events, unreleased=said, opening=opening, **arguments)
+        told = page(events, unreleased=replies, opening=opening, **arguments)
     except NeedsMore:
         return True, None
     return True, json.dumps(told, ensure_ascii=True, separators=(",", ":")).encode("ascii")

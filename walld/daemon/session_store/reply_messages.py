@@ -40,8 +40,6 @@ if TYPE_CHECKING:
 __all__ = [
     "OF_INFO",
     "ReplyMessages",
-    "earlier_calls",
-    "has_ended",
     "ids_of",
     "messages_of",
     "placed",
@@ -178,14 +176,21 @@ def messages_of(reply: PartialReply) -> list[dict[str, Any]]:
 
 
 def unreleased(recovered: wire.Recovered, ended_before_retry: set[int]) -> Unreleased:
-    """A reply of a turn, as views of its session take it. ended_before_retry: of its fold."""
+    """A reply, as views of its session take it. ended_before_retry: of its fold."""
     reply = from_recovered(recovered)
-    assert reply.turn_id is not None, "it is of a turn"
-    earlier = earlier_calls(reply, ended_before_retry)
-    return Unreleased(reply.stream_id, reply.turn_id, messages_of(reply), has_ended(reply), earlier)
+    return Unreleased(
+        reply.stream_id,
+        reply.turn_id,
+        messages_of(reply),
+        _has_ended(reply),
+        _earlier_calls(reply, ended_before_retry),
+        reply.status,
+        reply.owner_alive,
+        reply.doubt or ("a gap stands in it" if reply.gaps else None),
+    )
 
 
-def has_ended(reply: PartialReply) -> bool:
+def _has_ended(reply: PartialReply) -> bool:
     """Its program or its provider said that it is whole. That its text ends in a sentence does not:
     what would have come next nobody knows.
     """
@@ -194,7 +199,7 @@ def has_ended(reply: PartialReply) -> bool:
     )
 
 
-def earlier_calls(
+def _earlier_calls(
     reply: PartialReply, ended_before_retry: set[int]
 ) -> tuple[tuple[dict[str, Any], bool], ...]:
     """The calls of its earlier attempts, as items of messages, and whether the step that said each

@@ -11,9 +11,9 @@ from typing import Any, Final
 from walld.sessions.gate.approvals import is_stale
 from walld.sessions.gate.possibly_run import calls_elsewhere, may_have_started
 from walld.sessions.gate.turn_history import History, TurnHistory, history_of
-from walld.sessions.gate.unreleased import UnreleasedReply, said_before, said_in
+from walld.sessions.gate.unreleased import said_before, said_in
 from walld.sessions.gate.workers import Worker
-from walld.sessions.state.account import calls_in
+from walld.sessions.state.account import Unreleased, calls_in
 from walld.sessions.state.call_account import CallAccount
 from walld.sessions.state.events import Event
 
@@ -77,7 +77,7 @@ def is_answered(
 def pending(
     events: Sequence[Event],
     last_seq: int = 0,
-    replies: Sequence[UnreleasedReply] = (),
+    replies: Sequence[Unreleased] = (),
     workers: Sequence[Worker] = (),
     now_ms: int | None = None,
 ) -> list[dict[str, Any]]:

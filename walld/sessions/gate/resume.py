@@ -39,7 +39,7 @@ from walld.sessions.gate.policy_now import words_of
 from walld.sessions.gate.possibly_run import calls_elsewhere, may_have_started, unfinished_imports
 from walld.sessions.gate.processes import NamedProcess, process_of
 from walld.sessions.gate.turn_history import History, history_of
-from walld.sessions.gate.unreleased import UnreleasedReply, said_before, said_in
+from walld.sessions.gate.unreleased import said_before, said_in
 from walld.sessions.gate.workers import Worker, work_reasons
 from walld.sessions.gate.workspace import (
     Compared,
@@ -48,6 +48,7 @@ from walld.sessions.gate.workspace import (
     fingerprint_then,
     seen_now,
 )
+from walld.sessions.state.account import Unreleased
 from walld.sessions.state.budget import is_exhausted, last_budget
 from walld.sessions.state.call_account import OPEN, CallAccount
 from walld.sessions.state.errors import BadArgument
@@ -140,7 +141,7 @@ def resume(
     budget: Mapping[str, Any] | None = None,
     breaks: Sequence[Mapping[str, Any]] = (),
     last_seq: int = 0,
-    replies: Sequence[UnreleasedReply] = (),
+    replies: Sequence[Unreleased] = (),
     workers: Sequence[Worker] = (),
     now_ms: int | None = None,
     policy: Mapping[str, Any] | None = None,
@@ -297,7 +298,7 @@ def _of_file(events: Sequence[Event], breaks: Sequence[Mapping[str, Any]]) -> li
     return reasons
 
 
-def _of_replies(replies: Sequence[UnreleasedReply]) -> list[dict[str, Any]]:
+def _of_replies(replies: Sequence[Unreleased]) -> list[dict[str, Any]]:
     return [
         _reason(
             "reply_unreadable",

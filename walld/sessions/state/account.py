@@ -65,18 +65,32 @@ _COMPARED_MAX: Final = 64
 
 
 class Unreleased(NamedTuple):
-    """A reply that is not in its session yet.
+    """A reply that is not in its session yet. Messages have those of turns alone.
 
-    messages: of its last attempt, one a step, as their entries would have them. has_ended: else its
-    last text may be cut. earlier: calls of the attempts before that, as items of messages, and
-    whether the step that said each had ended.
+    messages: of its last attempt, one a step, as their entries would have them. has_ended: its
+    program or its provider said so; where it did not, it was cut, however its text ends. earlier:
+    calls of the attempts before that, as items of messages, and whether the step that said each had
+    ended. status: live | complete | cancelled | errored | crashed. unread: why some of it may not
+    be known; None where all of it is.
     """
 
     stream_id: str
-    turn: str
+    turn: str | None
     messages: list[dict[str, Any]]
-    has_ended: bool
+    has_ended: bool = True
     earlier: tuple[tuple[dict[str, Any], bool], ...] = ()
+    status: str = "crashed"
+    owner_alive: bool = False
+    unread: str | None = None
+
+    def told(self) -> dict[str, Any]:
+        """As the gate lists it."""
+        return {
+            "stream_id": self.stream_id,
+            "turn": self.turn,
+            "status": self.status,
+            "owner_alive": self.owner_alive,
+        }
 
 
 class _OfName:
@@ -108,7 +122,7 @@ class Calls:
     """
 
     def __init__(self, unreleased: Sequence[Unreleased] = ()) -> None:
-        self._unreleased: dict[str, list[Unreleased]] = {}
+        self._unreleased: dict[str | None, list[Unreleased]] = {}
         """By turn, until it begins."""
         for reply in unreleased:
             self._unreleased.setdefault(reply.turn, []).append(reply)

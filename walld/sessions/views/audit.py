@@ -14,8 +14,9 @@ from typing import Any
 from walld.sessions.gate.pending import is_answered, open_tools
 from walld.sessions.gate.possibly_run import calls_elsewhere
 from walld.sessions.gate.turn_history import History, TurnHistory, history_of
-from walld.sessions.gate.unreleased import UnreleasedReply, said_before, said_in
+from walld.sessions.gate.unreleased import said_before, said_in
 from walld.sessions.gate.workers import Worker
+from walld.sessions.state.account import Unreleased
 from walld.sessions.state.artifacts import artifacts_of
 from walld.sessions.state.call_account import CallAccount
 from walld.sessions.state.events import Event, check_payload
@@ -27,7 +28,7 @@ __all__ = ["audit", "named_artifacts"]
 
 def audit(
     events: Sequence[Event],
-    replies: Sequence[UnreleasedReply] = (),
+    replies: Sequence[Unreleased] = (),
     workers: Sequence[Worker] = (),
 ) -> dict[str, Any]:
     """turns, in order; unanswered calls of messages outside turns; malformed events; artifacts.
@@ -83,9 +84,7 @@ def audit(
     }
 
 
-def _answered(
-    account: History, events: Sequence[Event], replies: Sequence[UnreleasedReply]
-) -> set[str]:
+def _answered(account: History, events: Sequence[Event], replies: Sequence[Unreleased]) -> set[str]:
     """Turns in which the model spoke last, to its end, and asked for nothing."""
     said = said_in(replies, events)
     if replies:  # what they said is no entry: the facts are of entries alone

@@ -366,7 +366,7 @@ class Conversation:
                 stay.append(item)
             else:
                 said.append((item.of_turn, message.get("_wal_stream"), message))
-        said += [(reply.turn, reply.stream_id, message) for reply, message in unreleased]
+        said += [(reply.turn or "", reply.stream_id, message) for reply, message in unreleased]
         last = len(self.place_of)
         said.sort(key=lambda one: self.starts.get(str(one[1]), last))
         for turn, _, message in said:
@@ -377,7 +377,7 @@ class Conversation:
             listed.sort(key=lambda one: (one[0], isinstance(one[1], dict)))
         return stay
 
-    def note(self, place: int, event: Event, placed: Container[str]) -> None:
+    def note(self, place: int, event: Event, placed: Container[str | None]) -> None:
         """The entry that was taken last, in whose turn replies may stand."""
         kind, turn = event.type, event.turn
         if kind == "turn_submitted":

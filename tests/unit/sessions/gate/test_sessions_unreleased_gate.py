@@ -9,18 +9,18 @@ from session_log import Log
 
 from walld.sessions.gate.pending import pending
 from walld.sessions.gate.resume import resume
-from walld.sessions.gate.unreleased import UnreleasedReply
 from walld.sessions.gate.workers import Worker
+from walld.sessions.state.account import Unreleased
 from walld.sessions.state.events import Event
 
 
-def reply(turn: str | None, *calls: dict[str, Any], **more: Any) -> UnreleasedReply:
+def reply(turn: str | None, *calls: dict[str, Any], **more: Any) -> Unreleased:
     """One step that says these calls."""
     items = [{"name": "deploy", "arguments": {}, "outcome": "unknown"} | call for call in calls]
     message = {"role": "assistant", "content": "I deploy.", "tool_calls": items, "_turn": turn}
     message |= {"_wal_stream": "r", "_wal_seq": 1}
     facts: dict[str, Any] = {"status": "crashed", "owner_alive": False, "unread": None} | more
-    return UnreleasedReply("r", turn, messages=[message], **facts)
+    return Unreleased("r", turn, messages=[message], **facts)
 
 
 def test_an_id_that_has_replies_alone_is_judged_by_the_same_rules() -> None:
@@ -121,9 +121,9 @@ def test_a_call_of_an_earlier_attempt_is_another_than_that_of_the_last() -> None
     log.tool("t", "c", "started", tool="deploy", arguments={}, side_effect="external-write")
     log.add("tool_finished", {"call_id": "c", "result": "it is up"}, turn="t")
     again = {"id": "c", "name": "deploy", "arguments": {}, "outcome": "unknown", "seq": 1}
-    told = resume(log.events, replies=[reply("t", {"id": "c", "seq": 9}, earlier=[again])])
+    told = resume(log.events, replies=[reply("t", {"id": "c", "seq": 9}, earlier=((again, True),))])
     assert told["status"] == "ok", "the program promised an intent before each run"
-    alone = [reply(None, {"id": "c", "seq": 9, "outcome": "done"}, earlier=[again])]
+    alone = [reply(None, {"id": "c", "seq": 9, "outcome": "done"}, earlier=((again, True),))]
     gate = resume([], replies=alone)
     assert (gate["status"], len(pending([], replies=alone))) == ("blocked", 1)
 
