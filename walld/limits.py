@@ -38,6 +38,8 @@ ANSWER_PAGED_BYTES: Final = 3 * MIB
 """What such an answer holds at most beside lines that wait for the file: a page, twice."""
 TAIL_INDEX_BYTES_MAX: Final = 64 * MIB
 """Of indexes of sessions whose last messages were asked for: the one asked longest ago goes."""
+KEPT_FOLDS_BYTES_MAX: Final = 32 * MIB
+"""Of folds of long unreleased replies that the gate asks for: the one asked longest ago goes."""
 SCRAPES_MAX: Final = 16
 """Connections of the metrics port at a time: one more takes the place of the oldest."""
 SCRAPE_SECONDS_MAX: Final = 10.0

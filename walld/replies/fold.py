@@ -26,12 +26,15 @@ from walld.replies.segment_builder import SegmentBuilder
 from walld.replies.verdict import Evidence, partial_reason
 from walld.wal.records import Begin, Happened, Item, Text, Thought
 
-__all__ = ["GapVerdicts", "fold", "worst_word"]
+__all__ = ["GapVerdicts", "ReplyFold", "fold", "worst_word"]
 
 GapVerdicts = Callable[[int, int], str]
 """(first missing seq, last missing seq) -> dropped | torn | corrupt | unknown."""
 
 _WORDS: Final = ("dropped", "torn", "unknown", "corrupt")
+_PIECE_BYTES: Final = 1024
+"""Memory of a segment with its part of a message: 1,000 calls and as many texts took 2.2 MB."""
+_BYTES_BYTES: Final = 64
 _KINDS: Final = {Text.kind: "text", Thought.kind: "reasoning"}
 
 
@@ -54,11 +57,13 @@ def fold(
     it or by the provider's finish, when a retry began it anew.
     Raises FormatError for a run that cannot be cut where it must.
     """
-    reply = _Reply(begin, gap_verdicts or _unknown, ended_before_retry)
-    for item in in_order(items):
-        reply.take(item)
-    reply.reach(known_seq)
-    return reply.recovered(owner_alive=owner_alive, live=live, lost_reason=lost_reason)
+    reply = ReplyFold(begin, gap_verdicts or _unknown)
+    reply.take_all(items)
+    if ended_before_retry is not None:
+        ended_before_retry |= reply.ended_before_retry
+    return reply.recovered(
+        owner_alive=owner_alive, live=live, lost_reason=lost_reason, known_seq=known_seq
+    )
 
 
 def worst_word(words: Iterable[str]) -> str:
@@ -66,18 +71,28 @@ def worst_word(words: Iterable[str]) -> str:
     return max(words, key=_WORDS.index)
 
 
+def _gap_of(piece: SegmentBuilder) -> wire.Gap:
+    assert piece.verdict is not None
+    return wire.Gap(piece.first_seq, piece.last_seq, piece.verdict)
+
+
 def _unknown(_first_seq: int, _last_seq: int) -> str:
     return "unknown"
 
 
-class _Reply:
-    """The state of one fold."""
+class ReplyFold:
+    """The state of one fold, which may be told at any time and go on.
 
-    def __init__(
-        self, begin: Begin, gap_verdicts: GapVerdicts, ended_before_retry: set[int] | None
-    ) -> None:
+    not with_text: of texts only whether they are blank is kept, of reasoning and custom events
+    nothing; what the reply says of its calls is the same.
+    """
+
+    def __init__(self, begin: Begin, gap_verdicts: GapVerdicts, *, with_text: bool = True) -> None:
         self.begin = begin
-        self.ended_before_retry = ended_before_retry
+        self.with_text = with_text
+        self.held_bytes = 0
+        """About what it, and what is made of it, takes of memory; only without text."""
+        self.ended_before_retry: set[int] = set()
         self.gap_verdicts = gap_verdicts
         self.session_id = begin.session_id
         self.pieces: list[SegmentBuilder] = []
@@ -103,7 +118,12 @@ class _Reply:
         self.finish_reason: str | None = None
         self.finish_seen = self.said_since_finish = self.finish_expected = False
 
-    def take(self, item: Text | Happened) -> None:
+    def take_all(self, items: Iterable[Item]) -> None:
+        """Those behind what it has. Raises FormatError for a run that cannot be cut there."""
+        for item in in_order(items, self.last_seq):
+            self._take(item)
+
+    def _take(self, item: Text | Happened) -> None:
         """The next event or run. After a terminal only its seq counts."""
         if isinstance(item, Text):
             first_seq, last_seq = item.first_seq, item.last_seq
@@ -121,26 +141,28 @@ class _Reply:
         self.events += last_seq - first_seq + 1
         self.last_seq = last_seq
 
-    def reach(self, known_seq: int) -> None:
-        """What is missing up to there, at the end, is a gap like any other."""
-        if self.status is None and known_seq > self.last_seq:
-            self._gap(self.last_seq + 1, known_seq, self.last_event_at_ms)
-            self.last_seq = known_seq
-
     def recovered(
-        self, *, owner_alive: bool, live: bool, lost_reason: str | None
+        self, *, owner_alive: bool, live: bool, lost_reason: str | None, known_seq: int = 0
     ) -> wire.Recovered:
-        """The reply; the fold is spent."""
-        if self.status is None:
-            self.status = "live" if live else "crashed"
-            self.lost_reason = None if live else lost_reason
+        """The reply as it stands. known_seq: it is known to have got that far."""
+        status, last_seq, gaps = self.status, self.last_seq, list(self.gaps)
         for piece in self.standing:
             piece.attempt = self.attempt
         segments = [piece.segment() for piece in self.pieces]
+        if status is None:
+            status = "live" if live else "crashed"
+            lost_reason = None if live else lost_reason
+            if known_seq > last_seq:  # missing at the end: a gap like any other
+                piece = self._missing(last_seq + 1, known_seq, self.last_event_at_ms)
+                segments.append(piece.segment())
+                gaps.append(_gap_of(piece))
+                last_seq = known_seq
+        else:
+            lost_reason = self.lost_reason
         reason = partial_reason(
             Evidence(
-                ended_clean=self.status == "complete",
-                gap=bool(self.gaps),
+                ended_clean=status == "complete",
+                gap=bool(gaps),
                 finish_seen=self.finish_seen,
                 finish_reason=self.finish_reason,
                 said_since_finish=self.said_since_finish,
@@ -156,15 +178,15 @@ class _Reply:
             turn_id=self.begin.turn_id,
             parent=self.begin.parent,
             meta=self.begin.meta,
-            status=self.status,
+            status=status,
             owner_alive=owner_alive,
-            lost_reason=self.lost_reason,
+            lost_reason=lost_reason,
             error=self.error,
             finish_reason=self.finish_reason,
             started_at_ms=self.begin.at_ms,
             last_event_at_ms=self.last_event_at_ms,
-            last_seq=self.last_seq,
-            gaps=self.gaps,
+            last_seq=last_seq,
+            gaps=gaps,
             attempts=self.attempt + 1,
             events=self.events,
             partial=reason is not None,
@@ -177,16 +199,25 @@ class _Reply:
 
     def _open(self, kind: str, seq: int, at_ms: int) -> SegmentBuilder:
         piece = SegmentBuilder(kind, self.step, self.attempt, seq, at_ms)
+        self._add(piece)
+        return piece
+
+    def _add(self, piece: SegmentBuilder) -> None:
         self.pieces.append(piece)
         self.under_way.append(piece)
         self.run = None
+        self.held_bytes += _PIECE_BYTES
+
+    def _missing(self, first_seq: int, last_seq: int, at_ms: int) -> SegmentBuilder:
+        piece = SegmentBuilder("gap", self.step, self.attempt, first_seq, at_ms)
+        piece.last_seq = last_seq
+        piece.verdict = self.gap_verdicts(first_seq, last_seq)
         return piece
 
     def _gap(self, first_seq: int, last_seq: int, at_ms: int) -> None:
-        piece = self._open("gap", first_seq, at_ms)
-        piece.last_seq = last_seq
-        piece.verdict = self.gap_verdicts(first_seq, last_seq)
-        self.gaps.append(wire.Gap(first_seq, last_seq, piece.verdict))
+        piece = self._missing(first_seq, last_seq, at_ms)
+        self._add(piece)
+        self.gaps.append(_gap_of(piece))
 
     def _say(
         self, kind: str, first_seq: int, last_seq: int, at_ms: int, text: bytes, info: bytes | None
@@ -196,20 +227,24 @@ class _Reply:
         if run is None or run.kind != kind or run.info != info:
             run = self._open(kind, first_seq, at_ms)
             run.info = info
+            self._hold(info)
             self.run = run
-        run.text.append(text)
+        if self.with_text:
+            run.text.append(text)
+        elif kind == "text":
+            self.held_bytes += 3 * run.hear(text)
         run.last_seq = last_seq
         self.said_since_finish = True
 
     # --- events -----------------------------------------------------------------------------------
 
-    def token(self, event: wire.Token, at_ms: int) -> None:
+    def _token(self, event: wire.Token, at_ms: int) -> None:
         self._say("text", event.seq, event.seq, at_ms, event.text, event.info)
 
-    def reasoning(self, event: wire.Reasoning, at_ms: int) -> None:
+    def _reasoning(self, event: wire.Reasoning, at_ms: int) -> None:
         self._say("reasoning", event.seq, event.seq, at_ms, event.text, event.info)
 
-    def tool(self, event: wire.Tool, at_ms: int) -> None:
+    def _tool(self, event: wire.Tool, at_ms: int) -> None:
         """A call, or an update of one. Some providers count call ids anew in every message."""
         piece = self.calls.get(event.call_id)
         if (
@@ -221,56 +256,65 @@ class _Reply:
         piece.last_seq = event.seq
         if piece.name != event.name:
             piece.name = event.name
+            self._hold(event.name)
             self.open_by_name.setdefault(event.name, []).append(piece)
         if event.arguments is not None:
+            self._hold(event.arguments)
             piece.arguments = [event.arguments]
             piece.truncated_from = event.truncated_from
         if event.info is not None:
+            self._hold(event.info)
             piece.info = event.info
         self._called()
 
-    def tool_arguments(self, event: wire.ToolArguments, at_ms: int) -> None:
+    def _tool_arguments(self, event: wire.ToolArguments, at_ms: int) -> None:
         piece = self.calls.get(event.call_id) or self._call(event.call_id, event.seq, at_ms)
         piece.last_seq = event.seq
         if piece.arguments is None:
             piece.arguments = []
+        self._hold(event.delta)
         piece.arguments.append(event.delta)
         self._called()
 
-    def tool_result(self, event: wire.ToolResult, at_ms: int) -> None:
+    def _tool_result(self, event: wire.ToolResult, at_ms: int) -> None:
         piece = self._answered(event)
         if piece is None:
             piece = self._open("tool_result", event.seq, at_ms)
             piece.call_id, piece.name = event.call_id, event.name
+            self._hold(event.call_id)
+            self._hold(event.name)
         self.run = None  # text after a result is not the text before it
         piece.last_seq = event.seq
+        self._hold(event.result)
         piece.result = event.result
         piece.result_json = event.json
         piece.outcome = "failed" if event.failed else "done"
         if piece.call_id is not None and self.open_calls.get(piece.call_id) is piece:
             del self.open_calls[piece.call_id]
         if event.info is not None:
+            self._hold(event.info)
             piece.info = event.info
         if event.truncated_from:
             piece.truncated_from = event.truncated_from
 
-    def next_step(self, _event: wire.Step, _at_ms: int) -> None:
+    def _next_step(self, _event: wire.Step, _at_ms: int) -> None:
         self._next_message()
         self.step += 1
         self.standing += self.under_way
         self.under_way.clear()
 
-    def custom(self, event: wire.Custom, at_ms: int) -> None:
+    def _custom(self, event: wire.Custom, at_ms: int) -> None:
         piece = self._open("custom", event.seq, at_ms)
         piece.name = event.kind
-        piece.result = event.payload
+        self._hold(event.kind)
+        if self.with_text:
+            piece.result = event.payload
         piece.truncated_from = event.truncated_from
 
-    def retry(self, event: wire.Retry, _at_ms: int) -> None:
-        if self.ended_before_retry is not None:
-            has_finished = self.finish_seen and not self.said_since_finish
-            ended = [*([] if event.step else self.standing), *(self.under_way * has_finished)]
-            self.ended_before_retry.update(piece.first_seq for piece in ended)
+    def _retry(self, event: wire.Retry, _at_ms: int) -> None:
+        has_finished = self.finish_seen and not self.said_since_finish
+        ended = [*([] if event.step else self.standing), *(self.under_way * has_finished)]
+        self.ended_before_retry.update(piece.first_seq for piece in ended)
         self._next_message()
         over = self.under_way
         if not event.step:
@@ -286,19 +330,19 @@ class _Reply:
         self.under_way = []
         self.attempt += 1
 
-    def move(self, event: wire.Move, _at_ms: int) -> None:
+    def _move(self, event: wire.Move, _at_ms: int) -> None:
         self.session_id = event.session_id
 
-    def finish(self, event: wire.Finish, _at_ms: int) -> None:
+    def _finish(self, event: wire.Finish, _at_ms: int) -> None:
         self.finish_seen = True
         self.said_since_finish = False
         self.finish_reason = event.reason
 
-    def app_error(self, event: wire.AppError, _at_ms: int) -> None:
+    def _app_error(self, event: wire.AppError, _at_ms: int) -> None:
         self.status = "errored"
         self.error = wire.ReplyError(event.message, event.kind, event.detail)
 
-    def end(self, event: wire.End, _at_ms: int) -> None:
+    def _end(self, event: wire.End, _at_ms: int) -> None:
         self.status = "complete" if event.clean else "cancelled"
         if not event.clean:
             self.lost_reason = event.reason
@@ -307,17 +351,23 @@ class _Reply:
             self.said_since_finish = False
             self.finish_reason = event.finish_reason
 
-    def nothing(self, _event: wire.Event, _at_ms: int) -> None:
+    def _nothing(self, _event: wire.Event, _at_ms: int) -> None:
         """Release says nothing about the reply; Start is Begin already."""
 
-    def unreachable(self, event: wire.Event, _at_ms: int) -> NoReturn:
+    def _unreachable(self, event: wire.Event, _at_ms: int) -> NoReturn:
         raise AssertionError(f"{type(event).__name__} must have become a Text in in_order()")
 
     # --- what events share ------------------------------------------------------------------------
 
+    def _hold(self, said: bytes | str | None) -> None:
+        """As bytes, joined, and as text in a message."""
+        if said is not None:
+            self.held_bytes += 3 * len(said) + _BYTES_BYTES
+
     def _call(self, call_id: str, seq: int, at_ms: int) -> SegmentBuilder:
         piece = self._open("tool", seq, at_ms)
         piece.call_id = call_id
+        self._hold(call_id)
         piece.outcome = "unknown"
         piece.replaced = self.calls.get(call_id)
         self.calls[call_id] = self.open_calls[call_id] = piece
@@ -360,19 +410,19 @@ class _Reply:
 
 
 _TAKERS: Final[dict[type, Callable[..., None]]] = {
-    wire.Start: _Reply.nothing,
-    wire.Token: _Reply.token,
-    wire.Reasoning: _Reply.reasoning,
-    wire.Run: _Reply.unreachable,
-    wire.Tool: _Reply.tool,
-    wire.ToolArguments: _Reply.tool_arguments,
-    wire.ToolResult: _Reply.tool_result,
-    wire.Step: _Reply.next_step,
-    wire.Custom: _Reply.custom,
-    wire.Retry: _Reply.retry,
-    wire.Move: _Reply.move,
-    wire.Finish: _Reply.finish,
-    wire.AppError: _Reply.app_error,
-    wire.End: _Reply.end,
-    wire.Release: _Reply.nothing,
+    wire.Start: ReplyFold._nothing,
+    wire.Token: ReplyFold._token,
+    wire.Reasoning: ReplyFold._reasoning,
+    wire.Run: ReplyFold._unreachable,
+    wire.Tool: ReplyFold._tool,
+    wire.ToolArguments: ReplyFold._tool_arguments,
+    wire.ToolResult: ReplyFold._tool_result,
+    wire.Step: ReplyFold._next_step,
+    wire.Custom: ReplyFold._custom,
+    wire.Retry: ReplyFold._retry,
+    wire.Move: ReplyFold._move,
+    wire.Finish: ReplyFold._finish,
+    wire.AppError: ReplyFold._app_error,
+    wire.End: ReplyFold._end,
+    wire.Release: ReplyFold._nothing,
 }

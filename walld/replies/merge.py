@@ -49,8 +49,9 @@ def seqs_of(item: Item) -> tuple[int, int]:
             return item.event.seq, item.event.seq
 
 
-def in_order(items: Iterable[Item]) -> list[Text | Happened]:
-    """The events among `items`, each once, by seq. Holes stay; Begin and seq 0 are left out.
+def in_order(items: Iterable[Item], seen: int = 0) -> list[Text | Happened]:
+    """The events among `items` behind seq `seen`, each once, by seq. Holes stay; Begin and seq 0
+    are left out.
 
     Of two copies of an event the one that came first in `items` counts. Raises FormatError where
     a run must be cut and its lengths do not say where.
@@ -60,7 +61,6 @@ def in_order(items: Iterable[Item]) -> list[Text | Happened]:
     if firsts != sorted(firsts):
         events = [item for _, item in sorted(zip(firsts, events, strict=True), key=_first)]
     kept: list[Text | Happened] = []
-    seen = 0
     for item in events:
         if isinstance(item, Text):
             if item.last_seq <= seen:

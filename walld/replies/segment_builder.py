@@ -11,7 +11,12 @@ from typing import NoReturn
 
 from walld_client.wire.messages import RecoveredSegment
 
+from walld.replies.text_end import is_surely_said
+
 __all__ = ["SegmentBuilder"]
+
+_LOOKED_AT = 16
+"""Pieces of a text in which is looked for a word: what begins blank is kept as it is."""
 
 
 class SegmentBuilder:
@@ -25,8 +30,10 @@ class SegmentBuilder:
         "first_seq",
         "info",
         "is_over",
+        "is_said",
         "kind",
         "last_seq",
+        "made",
         "name",
         "outcome",
         "replaced",
@@ -49,6 +56,9 @@ class SegmentBuilder:
         self.first_seq = self.last_seq = seq
         self.at_ms = at_ms
         self.text: list[bytes] = []
+        self.is_said = False
+        """Its text is not blank, and is not kept."""
+        self.made: RecoveredSegment | None = None
         self.call_id: str | None = None
         self.name: str | None = None
         self.arguments: list[bytes] | None = None
@@ -59,8 +69,24 @@ class SegmentBuilder:
         self.info: bytes | None = None
         self.verdict: str | None = None
 
+    def hear(self, text: bytes) -> int:
+        """More of its text, of which is kept whether it is blank. The bytes that are kept."""
+        if self.is_said:
+            return 0
+        self.text.append(text)
+        if len(self.text) > _LOOKED_AT or not is_surely_said(b"".join(self.text)):
+            return len(text)
+        self.text, self.is_said = [b"."], True
+        return 0
+
     def segment(self) -> RecoveredSegment:
-        """The segment as it stands."""
+        """The segment as it stands. The same object while no event touches it."""
+        made = self.made
+        if made is None or (made.last_seq, made.attempt) != (self.last_seq, self.attempt):
+            made = self.made = self._segment()
+        return made
+
+    def _segment(self) -> RecoveredSegment:
         arguments = None if self.arguments is None else b"".join(self.arguments)
         return RecoveredSegment(
             self.kind,

@@ -17,7 +17,7 @@ import re
 import unicodedata
 from typing import Final, Literal
 
-__all__ = ["Unfinished", "fence_open", "is_blank", "unfinished"]
+__all__ = ["Unfinished", "fence_open", "is_blank", "is_surely_said", "unfinished"]
 
 Unfinished = Literal["mid_structure", "mid_sentence"]
 
@@ -71,6 +71,17 @@ def is_blank(text: bytes) -> bool:
     stripped = text.strip()
     # Only beyond ASCII is there white space that bytes do not know.
     return not stripped or (stripped[0] >= 0x80 and not _decoded(stripped).strip(_INVISIBLE))
+
+
+def is_surely_said(beginning: bytes) -> bool:
+    """True where a text that begins so is not blank, however it goes on."""
+    end = len(beginning)
+    for back in range(1, min(4, end) + 1):
+        byte = beginning[-back]
+        if byte < 0x80 or byte >= 0xC0:
+            end -= back * (byte >= 0xC0)  # a character that may go on
+            break
+    return not is_blank(beginning[:end])
 
 
 def fence_open(text: bytes) -> bool:

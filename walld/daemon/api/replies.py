@@ -173,20 +173,22 @@ class ReplyRequests:
 
     async def unreleased(
         self, uid: int, session_id: str, *, of_turns: bool
-    ) -> list[tuple[wire.Recovered, set[int]]]:
+    ) -> list[tuple[wire.Recovered, set[int], dict[int, Any] | None]]:
         """The unreleased replies of a session, in order of their beginning, each with what of its
         earlier attempts was said in steps that had ended (`fold`). of_turns: those of turns alone,
         and without those of which some words cannot be read now: the rest may say the contrary.
+        Else long ones have no text, and what was made of them before (`reply_reader.py`).
 
         Raises Refusal where one of them cannot be read: who is told less takes it for all.
         """
         ended: dict[str, set[int]] = {}
+        made: dict[str, dict[int, Any]] | None = None if of_turns else {}
 
         async def read() -> list[tuple[Order, wire.Recovered]]:
             streams, names = self._candidates(uid, session_id, None)
             if of_turns:
                 streams = [one for one in streams if one.begin.turn_id is not None]
-            return await self._read(uid, streams, names, ended) if streams or names else []
+            return await self._read(uid, streams, names, ended, made) if streams or names else []
 
         try:
             try:
@@ -203,7 +205,14 @@ class ReplyRequests:
             for _, one in found
             if not of_turns or (one.turn_id is not None and not _waits_for_words(one))
         }
-        return [(one, ended.get(one.stream_id, set())) for one in told.values()]
+        return [
+            (
+                one,
+                ended.get(one.stream_id, set()),
+                None if made is None else made.get(one.stream_id),
+            )
+            for one in told.values()
+        ]
 
     async def _replies(self, uid: int, request: wire.Recover) -> list[wire.Recovered]:
         streams, names = self._candidates(uid, request.session_id, request.stream_id)
@@ -227,9 +236,10 @@ class ReplyRequests:
         streams: list[Stream],
         names: list[tuple[str, str]],
         ended_before_retry: dict[str, set[int]] | None = None,
+        made: dict[str, dict[int, Any]] | None = None,
     ) -> list[tuple[Order, wire.Recovered]]:
         try:
-            return await self._reader.replies(uid, streams, names, ended_before_retry)
+            return await self._reader.replies(uid, streams, names, ended_before_retry, made)
         finally:
             await self._partial_writer.set_aside_damaged()
 

@@ -10,8 +10,9 @@ import json
 from bisect import bisect_right
 from functools import partial
 from hashlib import sha256
+from itertools import pairwise
 from secrets import token_hex
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import msgspec
 from walld_client.encoding import wtf8
@@ -36,6 +37,9 @@ if TYPE_CHECKING:
     from walld.engine.session_log import SessionLog
     from walld.sessions.state.session_state import SessionState
     from walld.sessions.state.turns import TurnState
+
+    Made: TypeAlias = dict[int, tuple[list[wire.RecoveredSegment], int, list[dict[str, Any]]]]
+    """Messages of steps that another follows: by first seq, of what, before which seq."""
 
 __all__ = [
     "OF_INFO",
@@ -175,13 +179,39 @@ def messages_of(reply: PartialReply) -> list[dict[str, Any]]:
     return told
 
 
-def unreleased(recovered: wire.Recovered, ended_before_retry: set[int]) -> Unreleased:
-    """A reply, as views of its session take it. ended_before_retry: of its fold."""
-    reply = from_recovered(recovered)
+def unreleased(
+    recovered: wire.Recovered, ended_before_retry: set[int], made: Made | None = None
+) -> Unreleased:
+    """A reply, as views of its session take it. ended_before_retry: of its fold. made: what was
+    made of it before, and takes what is made now: a step that is as it was is not made again.
+    """
+    last = recovered.attempts - 1
+    by_step: dict[int, list[wire.RecoveredSegment]] = {}
+    for one in recovered.segments:
+        if one.attempt == last:
+            by_step.setdefault(one.step, []).append(one)
+    steps, told, at = list(by_step.values()), list[dict[str, Any]](), 0
+    for step, following in pairwise(steps):
+        held = None if made is None else made.get(step[0].first_seq)
+        if held is None or held[:2] != (step, following[0].first_seq):
+            break
+        told += held[2]
+        at += 1
+    anew = [one for one in recovered.segments if one.kind == "tool" and one.attempt < last]
+    anew += [one for step in steps[at:] for one in step]
+    reply = from_recovered(msgspec.structs.replace(recovered, segments=anew))
+    messages = messages_of(reply)
+    if made is not None:
+        if not at:
+            made.clear()
+        by_seq = {one["_wal_seq"]: [one] for one in messages}
+        for step, following in pairwise(steps[at:]):
+            seq = step[0].first_seq
+            made[seq] = step, following[0].first_seq, by_seq.get(seq, [])
     return Unreleased(
         reply.stream_id,
         reply.turn_id,
-        messages_of(reply),
+        told + messages,
         _has_ended(reply),
         _earlier_calls(reply, ended_before_retry),
         reply.status,

@@ -15,10 +15,11 @@ import logging
 from collections import deque
 from contextlib import suppress
 from functools import partial
-from typing import TYPE_CHECKING, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from msgspec.structs import replace
 
+from walld.daemon.storage.kept_folds import Kept, KeptFolds
 from walld.daemon.storage.read_errors import BadRecord, Located, ReadErrors
 from walld.engine.stream import Stream
 from walld.errors import FormatError
@@ -26,7 +27,7 @@ from walld.replies.fold import fold
 from walld.wal import records
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
     _Fold = Callable[[], "tuple[Order, wire.Recovered] | None"]
     _Read = Callable[[int, int, int], bytes]
@@ -68,6 +69,7 @@ class ReplyReader:
         self._store = store
         self._background = background
         self.read_errors = ReadErrors(engine, files, background)
+        self._kept_folds = KeptFolds()
         self.damaged: list[tuple[tuple[int, str, str], str]] = []
         """Partials that do not verify, met while reading, and why; for `partial_writer.py`."""
         self.busy = 0
@@ -115,11 +117,7 @@ class ReplyReader:
             assert found is not None, (stream.no, place)
             offset = found[1] + place.offset
             source.append(Located(found[0], offset, place.length, found[1]))
-        waiting: list[bytes] = []
-        if whole:
-            source += stream.building
-            stream.seal()
-            waiting = [item.item for item in stream.waiting]
+        unplaced = self._unplaced(stream) if whole else None
         base = self._engine.partials.by_no.get(stream.no) if whole else None
         no = stream.no
 
@@ -131,14 +129,20 @@ class ReplyReader:
                 except FormatError as error:
                     self.damaged.append((base, str(error)))
                     raise
-            for piece in source:
-                body = piece if isinstance(piece, bytes) else read(*piece[:3])
-                try:
-                    found += records.decode_body(no, body)
-                except FormatError as error:
-                    place = None if isinstance(piece, bytes) else piece
-                    where = "memory" if place is None else f"segment {place[0]} at {place[1]}"
-                    damaged.append(BadRecord(f"{error}; read from {where}", place))
+            found += _decoded(no, source, read, damaged)
+            return found if unplaced is None else found + unplaced(read, damaged)
+
+        return items
+
+    @staticmethod
+    def _unplaced(stream: Stream) -> _Items:
+        """What gives the items of a stream that have no place in the log now."""
+        no, building = stream.no, stream.building
+        stream.seal()
+        waiting = [item.item for item in stream.waiting]
+
+        def items(read: _Read, damaged: list[BadRecord]) -> list[records.Item]:
+            found = _decoded(no, building, read, damaged)
             if waiting:
                 found += records.decode_items(records.join_items(waiting))
             return found
@@ -153,10 +157,13 @@ class ReplyReader:
         streams: list[Stream],
         names: list[tuple[str, str]],
         ended_before_retry: dict[str, set[int]] | None = None,
+        made: dict[str, dict[int, Any]] | None = None,
     ) -> list[tuple[Order, wire.Recovered]]:
         """Streams of the log and partials by name, as far as they got, each with its place.
 
-        ended_before_retry: takes by stream id what `fold` tells of earlier attempts.
+        ended_before_retry: takes by stream id what `fold` tells of earlier attempts. made: of who
+        asks for calls alone; long replies are without text then, and folded on from the last time
+        (`kept_folds.py`); takes by stream id what the one who asked then has put there.
 
         What is gone when its turn comes is left out: it was resolved, or kept as a partial, which
         is then read instead; what cannot be read now is a doubt, which the others carry. Raises
@@ -175,6 +182,7 @@ class ReplyReader:
         try:
             while todo:
                 folds: list[_Fold] = []
+                used: list[Kept] = []
                 while todo and len(folds) < _FOLDS_A_JOB:
                     one = todo.popleft()
                     if not isinstance(one, Stream):
@@ -182,10 +190,17 @@ class ReplyReader:
                             self._of_partial(uid, *one, unread, ended_before_retry, alone=alone)
                         )
                     elif not one.gone:
-                        folds.append(self._of_stream(one, self._files.read, ended_before_retry))
+                        fold_it = self._of_stream(one, self._files.read, ended_before_retry)
+                        if made is not None and self._is_long(one):
+                            fold_it = self._on_from_last(
+                                one, fold_it, ended_before_retry, made, used
+                            )
+                        folds.append(fold_it)
                     elif one.no in self._engine.partials.by_no:
                         todo.append(self._engine.partials.by_no[one.no][1:])
                 found += await self._background.run(partial(_all, folds))
+                for kept in used:
+                    self._kept_folds.keep(kept)
             await self.read_errors.count()
         finally:
             self.busy -= 1
@@ -215,13 +230,16 @@ class ReplyReader:
         self, stream: Stream, ended_before_retry: dict[str, set[int]] | None
     ) -> list[tuple[Order, wire.Recovered]] | None:
         """The reply, on the loop: None where it is long, or a disk may have to be waited for."""
-        size = stream.waiting_bytes + sum(stream.sizes)
-        if size > _AT_ONCE_BYTES or stream.no in self._engine.partials.by_no:
+        if self._is_long(stream) or stream.no in self._engine.partials.by_no:
             return None
         try:
             return _all([self._of_stream(stream, self._cached, ended_before_retry)])
         except _NotCachedError:
             return None
+
+    @staticmethod
+    def _is_long(stream: Stream) -> bool:
+        return stream.waiting_bytes + sum(stream.sizes) > _AT_ONCE_BYTES
 
     def _cached(self, segment_id: int, offset: int, length: int) -> bytes:
         body = self._files.read_cached(segment_id, offset, length)
@@ -260,6 +278,46 @@ class ReplyReader:
                 known_seq=known_seq,
                 ended_before_retry=_set_of(ended_before_retry, begin.stream_id),
             )
+            return (True, no), reply
+
+        return run
+
+    def _on_from_last(
+        self,
+        stream: Stream,
+        afresh: _Fold,
+        ended_before_retry: dict[str, set[int]] | None,
+        made: dict[str, dict[int, Any]],
+        used: list[Kept],
+    ) -> _Fold:
+        """The reply's calls, by its kept fold; `afresh` where that cannot go on, or meets damage.
+        used: takes the fold, for the next time.
+        """
+        if stream.damaged or stream.no in self._engine.partials.by_no:
+            return afresh
+        gap_word = self._engine.partials.gap_word_of(stream, self._engine.gap_word)
+        kept = self._kept_folds.take(stream, gap_word)
+        known, where = len(kept.where), stream.where[:]
+        placed = self._located(stream, known, len(where) - known)
+        unplaced = self._unplaced(stream)
+        alive, lost = stream.lost_reason is None, stream.lost_reason
+        stream_id = stream.begin.stream_id
+        live, no, known_seq = alive and not stream.terminal, stream.no, stream.known_seq
+        read = self._files.read
+
+        def run() -> tuple[Order, wire.Recovered] | None:
+            damaged: list[BadRecord] = []
+            found = placed(read, damaged), unplaced(read, damaged)
+            if damaged or not kept.fold.go_on(*found):
+                return afresh()
+            kept.where = where
+            used.append(kept)
+            reply = kept.fold.fold.recovered(
+                owner_alive=alive, live=live, lost_reason=lost, known_seq=known_seq
+            )
+            made[stream_id] = kept.made
+            if ended_before_retry is not None:
+                ended_before_retry[stream_id] = set(kept.fold.fold.ended_before_retry)
             return (True, no), reply
 
         return run
@@ -309,6 +367,21 @@ class ReplyReader:
             return (facts.log_uuid == log_uuid, facts.stream_no), reply
 
         return run
+
+
+def _decoded(
+    no: int, source: Iterable[bytes | Located], read: _Read, damaged: list[BadRecord]
+) -> list[records.Item]:
+    found: list[records.Item] = []
+    for piece in source:
+        body = piece if isinstance(piece, bytes) else read(*piece[:3])
+        try:
+            found += records.decode_body(no, body)
+        except FormatError as error:
+            place = None if isinstance(piece, bytes) else piece
+            where = "memory" if place is None else f"segment {place[0]} at {place[1]}"
+            damaged.append(BadRecord(f"{error}; read from {where}", place))
+    return found
 
 
 def _set_of(sets: dict[str, set[int]] | None, stream_id: str) -> set[int] | None:
