@@ -221,3 +221,40 @@ def test_a_mark_is_put_only_where_there_is_no_answer(
     until(lambda: session.state()["turns"][0]["state"] == "interrupted", "the turn to end")
     steps = daemon.reader.repair_plan("s", present=["m"])
     assert [one.op for one in steps] == marks
+
+
+def test_a_long_reply_that_grows_between_two_asks(
+    daemon: DaemonProcess, make_agent: Callable[..., Obedient]
+) -> None:
+    """Its fold is kept: what it says of calls is what a daemon says that reads all of it anew."""
+    agent, session = make_agent(daemon), daemon.reader.session("s")
+    agent.do("""
+    turn = client.session('s').submit('go')
+    reply = turn.reply(stream_id='r')
+    def work(name):
+        for _ in range(20): reply.token('word ' * 1000)
+        reply.tool('look', {'at': name}, call_id='done-' + name)
+        reply.tool_result('seen', call_id='done-' + name)
+        reply.tool('deploy', {'to': name}, call_id=name)
+        reply.step()
+        return reply.drain(30, 'synced')
+    """)
+    for number in range(3):
+        assert agent.do(f"work('c{number}')")
+        gate, waiting = session.resume_check(), session.project("pending")
+        names = [f"c{at}" for at in range(number + 1)]
+        assert [one["call_id"] for one in gate["tools"]] == names
+        calls = [one["call_id"] for one in waiting if one["action"] != "answer_turn"]
+        assert calls == names
+        assert session.resume_check() == gate
+    assert agent.do("reply.tool_result('it is up', call_id='c0'); reply.drain(30, 'synced')")
+    agent.kill()
+    until(lambda: orphaned(daemon.reader, "r"), "its process is gone")
+    views = [session.resume_check(), session.project("pending")]
+    daemon.kill()
+    daemon.start()
+    again = [session.resume_check(), session.project("pending")]
+    for gate, waiting in (views, again):
+        assert (gate["status"], gate["replies"][0]["status"]) == ("blocked", "crashed")
+        assert [one["call_id"] for one in gate["tools"]] == ["c1", "c2"]
+        assert [one["call_id"] for one in waiting if "call_id" in one] == ["c1", "c2"]
