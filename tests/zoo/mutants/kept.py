@@ -10,8 +10,8 @@ MUTANTS = (
     Mutant(
         "what waits is not read",
         DAEMON + "storage/reply_reader.py",
-        "            waiting = [item.item for item in stream.waiting]\n",
-        "            waiting = [item.item for item in stream.waiting[1:]]\n",
+        "        waiting = [item.item for item in stream.waiting]\n",
+        "        waiting = [item.item for item in stream.waiting[1:]]\n",
         "P11",
         "4449",
     ),

@@ -39,8 +39,8 @@ MUTANTS = (
     Mutant(
         "what is in the batch being built is not read",
         DAEMON + "storage/reply_reader.py",
-        "            source += stream.building\n",
-        "",
+        "        no, building = stream.no, stream.building\n",
+        "        no, building = stream.no, list[bytes]()\n",
         "Q1",
         "342",
     ),
@@ -71,8 +71,8 @@ MUTANTS = (
     Mutant(
         "a reply whose process is there is called crashed",
         REPLIES + "fold.py",
-        '            self.status = "live" if live else "crashed"\n',
-        '            self.status = "crashed"\n',
+        '            status = "live" if live else "crashed"\n',
+        '            status = "crashed"\n',
         "SIM3",
         "1891",
     ),
