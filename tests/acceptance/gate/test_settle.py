@@ -248,3 +248,15 @@ def test_two_calls_of_one_turn_and_id_are_answered_as_the_text_says(daemon: Daem
         ("deploy", "done"),
         ("mail", "done"),
     ]
+
+
+def test_a_command_that_cannot_be_is_told_as_every_other(
+    daemon: DaemonProcess, session: Any, tmp_path: Path
+) -> None:
+    (tmp_path / "bytes").write_bytes(b"\xff\xfe")
+    done = settle(daemon, "c1", "--ran", "--result", str(tmp_path / "bytes"))
+    assert (done.returncode, b"cannot be read as UTF-8" in done.stderr) == (66, True)
+    done = settle(daemon, "c1", "--ran", "--result", str(tmp_path / "none"))
+    assert (done.returncode, b"No such file" in done.stderr) == (66, True)
+    assert settle(daemon, "c1", "--ran", "--for", "1h").returncode == 64
+    assert session.find("tool_settled") == [], "nothing was said"

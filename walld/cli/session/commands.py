@@ -5,7 +5,7 @@ Owns: the verbs. Refuses: the grammar (`arguments.py`), drawing (`show.py`,
 directory without a daemon), other programs' formats (`foreign/`). The daemon answers all else.
 
 Exit codes: 0 done (a delete also where there was nothing), 3 there is no such session, proven, 1
-cannot know or was refused.
+cannot know or was refused, 64 wrong usage, 66 a file that is given cannot be read.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from walld_client.session.session_steps import SessionSteps
 from walld_client.wire import messages as wire
 
 from walld.cli.client import Daemon
-from walld.cli.exit_codes import CANNOT, DONE, NOTHING, complain
+from walld.cli.exit_codes import DONE, NO_INPUT, NOTHING, USAGE, complain
 from walld.cli.inspect import session_repair
 from walld.cli.session import import_file
 from walld.cli.session.show import render_show
@@ -289,15 +289,19 @@ def _compact(asking: SessionClient, options: argparse.Namespace) -> int:
 def _settle(asking: SessionClient, options: argparse.Namespace) -> int:
     if options.result is not None and options.word != "ran":
         complain(f"--result is of --ran, got it with {options.word!r}")
-        return CANNOT
+        return USAGE
     if options.for_seconds is not None and options.word != "granted":
         complain(f"--for is of --grant, got it with {options.word!r}")
-        return CANNOT
+        return USAGE
     result = None
-    if options.result == "-":
-        result = sys.stdin.read()
-    elif options.result is not None:
-        result = Path(options.result).read_text()
+    try:
+        if options.result == "-":
+            result = sys.stdin.buffer.read().decode()
+        elif options.result is not None:
+            result = Path(options.result).read_text("utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        complain(f"--result {escaped_line(options.result)} cannot be read as UTF-8: {error}")
+        return NO_INPUT
     until = None if options.for_seconds is None else time.time() + options.for_seconds
     session = SessionSteps(options.session, None, lambda _: [], None)
     entry = asking.run(
