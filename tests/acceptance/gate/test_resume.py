@@ -170,3 +170,18 @@ def test_artifacts_that_are_none_are_a_bad_argument(daemon: DaemonProcess) -> No
         with pytest.raises(walld_client.Refused) as refused:
             session.project("resume", missing_artifacts=missing)
         assert refused.value.code == "bad_argument"
+
+
+def test_who_has_it_may_still_say_what_he_looked_at(
+    daemon: DaemonProcess, make_agent: Callable[..., Obedient]
+) -> None:
+    """Claimed without a look, then looked: the word is written, and it is the same turn."""
+    lines = (INTENT % "rerun-after-check", "turn.tool_started('c1')")
+    session = killed(daemon, make_agent, "s", *lines)
+    turn = session.resume(accept="check")
+    assert [one["call_id"] for one in turn.calls] == ["c1"]
+    for _ in range(2):
+        again = session.resume(checked={"c1": "did_not_run"})
+        assert (again.turn_id, again.calls) == (turn.turn_id, [])
+    assert len(session.find("tool_settled")) == 1
+    assert session.resume_check()["status"] == "ok"
