@@ -89,7 +89,7 @@ MUTANTS = (
         "            self._disown(key)\n            self.lost(key, reason)\n",
         "            self._disown(key)\n",
         "N5",
-        "s118",
+        "s104",
     ),
     Mutant(
         "sessions: a released reply of a turn is not taken again after a restart",
