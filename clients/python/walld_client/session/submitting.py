@@ -237,13 +237,14 @@ def _claimed(judged: _Judged) -> Steps[None]:
     first = yield from _submitted(session, newest_id)
     judged.message_id = first["message_id"]
     if newest_id in told.get("own_turns", ()) and "claim" in first:
-        judged.turn_id, judged.sent = newest_id, _submission(newest_id, first)
         # What is not open any more was said with the claim, or since.
         still = {one["call_id"] for one in told["calls"]}
         judged.checked = {name: word for name, word in judged.checked.items() if name in still}
         made = yield from session.made(judged.settled(told))
-        # The claim is there: that it is durable.
-        yield from session.placed([*made, judged.sent], synced=True, expected_seq=last_seq)
+        if made:  # before the claim counts as sent: what is stale is judged anew, not passed over
+            yield from session.placed(made, synced=True, expected_seq=last_seq)
+        judged.turn_id, judged.sent = newest_id, _submission(newest_id, first)
+        yield from session.placed([judged.sent], synced=True)  # it is there: that it is durable
         return
     drafts = judged.settled(told)
     if newest["state"] != "interrupted":  # its owner is gone, or asks
