@@ -166,8 +166,15 @@ async def cancel(running: asyncio.Task[Any]) -> None:
         await asyncio.wait({running}, timeout=1)
     for _ in range(10):
         await asyncio.sleep(0)
-    # asyncio.wait_for of Python 3.11 tells nobody of a cancel that comes with what it waits for:
-    # then a task of LangGraph goes on behind its caller's end, until somebody cancels it, too.
+
+
+async def cancel_all(running: asyncio.Task[Any]) -> None:
+    """`cancel`, and of a way in which nothing is to go on behind it.
+
+    asyncio.wait_for of Python 3.11 tells nobody of a cancel that comes with what it waits for: then
+    a task of LangGraph goes on behind its caller's end, until somebody cancels it, too.
+    """
+    await cancel(running)
     for left in asyncio.all_tasks() - {asyncio.current_task()}:
         left.cancel()
 
@@ -182,7 +189,7 @@ def test_cancelled_in_an_answer(walld: walld_client.Client, replay: Replay, way:
         name = "text:frames:hold6" if provider == "anthropic" else "text:frames:hold4"
         running = asyncio.ensure_future(WAYS[way](it, name))
         await it.has_all_of(name, provider, 2 if way == "abatch" else 1)
-        await cancel(running)
+        await cancel_all(running)
         await it.become(*["cancelled"] * len(it.ids))  # by nothing but the end of its task
         return await it.close()
 
@@ -197,7 +204,7 @@ def test_cancelled_before_the_first_word(
         it = Program(walld, replay)
         running = asyncio.ensure_future(WAYS[way](it, "text:frames:hold0"))
         await it.asked.wait()
-        await cancel(running)
+        await cancel_all(running)
         return await it.close()
 
     it = asyncio.run(main())
