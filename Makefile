@@ -33,7 +33,7 @@ PYTHON ?= $(shell for p in python3.13 python3.12 python3.11 python3 python3.14 p
 	done)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo fast test sweep soak test-crash test-node test-adapters test-upgrade test-install nightly bench-adapters check gauges \
+.PHONY: help demo fast test sweep soak test-crash durable test-node test-adapters test-upgrade test-install nightly bench-adapters check gauges \
 	format search sbom sim zoo fuzz kernel test-nfs rivals bench bench-quick bench-check bench-publish clean
 
 help:
@@ -42,6 +42,7 @@ help:
 	@echo 'make test    the tests, four at a time (PYTEST="-k name" for some, WORKERS=0 for one by one); no root, no apt, no Node'
 	@echo 'make sweep   tests that try a whole range of inputs, which make test leaves out'
 	@echo 'make test-crash  SIGKILL, small disks, and that the loops of make kernel, rivals and test-nfs find what is planted; root for most'
+	@echo 'make durable  a durable loop, killed everywhere with every effect, policy, format and way of booking; LOOPS=1/2 for half'
 	@echo 'make test-upgrade  the builds before this one: their data, clients and daemons with those of this tree'
 	@echo 'make test-install  wheels, sdists and the npm package, installed where nothing else is'
 	@echo 'make nightly everything in full, in parts of an hour; ROOM=name, PART=2/5; writes docs/data/nightly.json'
@@ -103,6 +104,10 @@ CRASH_PACKAGES := strace util-linux e2fsprogs xfsprogs btrfs-progs faketime redi
 test-crash: $(VENV)/tools
 	.ci/packages $(CRASH_PACKAGES)
 	$(RUN_TESTS) tests/crash tests/kernel tests/rivals tests/nfs
+
+# Of make test-crash: every loop instead of every pair of choices; LOOPS=1/2 is each second one.
+durable: $(VENV)/tools
+	WALLD_DURABLE=$(or $(LOOPS),all) $(RUN_TESTS) --dist load tests/crash/durable
 
 test-upgrade: $(VENV)/tools
 	@test -d tests/upgrade || { echo 'test-upgrade: there is no tests/upgrade' >&2; exit 1; }

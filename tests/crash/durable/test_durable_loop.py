@@ -1,8 +1,7 @@
 """A durable loop that is killed anywhere does nothing twice, and answers in the end.
 
-Every pair of choices is tried at each run. `WALLD_DURABLE=all pytest tests/crash/durable` tries
-each step with each effect, policy, provider's format and way of booking, 4,680 loops in an hour;
-`WALLD_DURABLE=3/12` a twelfth of that.
+Every pair of choices is tried at each run. `make durable` tries each step with each effect,
+policy, provider's format and way of booking, 4,680 loops; `LOOPS=3/12` a twelfth of that.
 """
 
 from __future__ import annotations
