@@ -39,9 +39,14 @@ with suppress(ValueError):  # not the main thread
         signal.signal(signal.SIGHUP, signal.SIG_DFL)
 
 with suppress(ImportError):  # the venvs of `make test-adapters` have none
-    from hypothesis import settings
+    from hypothesis import HealthCheck, settings
 
-    settings.register_profile("the same inputs", derandomize="WALLD_SEARCH" not in os.environ)
+    settings.register_profile(
+        "the same inputs",
+        derandomize="WALLD_SEARCH" not in os.environ,
+        deadline=None,  # no timing decides a test, as the next one
+        suppress_health_check=[HealthCheck.too_slow],
+    )
     settings.load_profile("the same inputs")
 
 

@@ -41,7 +41,7 @@ def test_new_inputs(name: str) -> None:
         lambda random: mutated(seeds, Random(random.getrandbits(64)))
     ) | st.binary(max_size=200)
 
-    @settings(max_examples=EXAMPLES[name], deadline=None, database=None)
+    @settings(max_examples=EXAMPLES[name], database=None)
     @given(data=inputs)
     def tried(data: bytes) -> None:
         run(data)

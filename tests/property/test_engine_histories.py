@@ -483,6 +483,4 @@ def test_any_history() -> None:
 
 
 def _run() -> None:
-    run_state_machine_as_test(
-        Machine, settings=settings(max_examples=200, stateful_step_count=60, deadline=None)
-    )
+    run_state_machine_as_test(Machine, settings=settings(max_examples=200, stateful_step_count=60))

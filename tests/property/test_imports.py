@@ -202,7 +202,7 @@ def assert_no_laxer(
         assert (ours["status"] == "blocked") >= asks
 
 
-@settings(deadline=None, max_examples=200)
+@settings(max_examples=200)
 @given(
     logs,
     logs,
@@ -241,7 +241,7 @@ def test_the_gate_of_an_import_is_no_laxer(
                     here.say(word, payload, turn, place)
 
 
-@settings(deadline=None, max_examples=200)
+@settings(max_examples=200)
 @given(logs, st.sets(st.integers(1, 12), max_size=2), st.integers(0, 8))
 def test_an_import_that_is_killed_lets_nothing_run(
     steps: list[Any], lost: set[int], requests: int
@@ -275,7 +275,7 @@ def test_an_import_that_is_killed_lets_nothing_run(
     assert resume(here.events) | {"as_of": None} == resume(whole.events) | {"as_of": None}
 
 
-@settings(deadline=None, max_examples=100)
+@settings(max_examples=100)
 @given(logs)
 def test_what_is_whole_comes_as_it_was(steps: list[Any]) -> None:
     log, here = Log(), Here()

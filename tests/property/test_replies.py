@@ -7,7 +7,7 @@ from collections.abc import Callable
 from itertools import pairwise
 from typing import Any
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from walld_client.encoding import wtf8
 from walld_client.recovered.partial import PartialReply, from_recovered
@@ -17,8 +17,6 @@ from walld.replies.fold import fold
 from walld.replies.merge import in_order, merge, token_sizes
 from walld.replies.verdict import REASONS
 from walld.wal.records import Begin, Happened, Item, Owner, Text, Thought
-
-law = settings(deadline=None)
 
 BEGIN = Begin(1, b"p" * 16, 1, "st", "se", None, None, None, 1, Owner("b", 1, 2, 3))
 
@@ -136,13 +134,11 @@ def timeless(reply: wire.Recovered) -> dict[str, Any]:
     return fields | {"last_event_at_ms": 0}
 
 
-@law
 @given(told(), st.data())
 def test_how_text_is_cut_into_runs_changes_nothing(items: list[Item], data: st.DataObject) -> None:
     assert timeless(folded(data.draw(runs_of(items)))) == timeless(folded(items))
 
 
-@law
 @given(told(), st.data())
 def test_copies_and_resends_change_nothing(items: list[Item], data: st.DataObject) -> None:
     """Every event is there once more, in other runs, before, after or between, Begin too."""
@@ -161,7 +157,6 @@ def _first_seq(item: Item) -> int:
     return item.first_seq if isinstance(item, Text) else item.event.seq
 
 
-@law
 @given(told(), st.data(), st.integers(0, 40))
 def test_merging_changes_nothing(items: list[Item], data: st.DataObject, limit: int) -> None:
     runs = data.draw(runs_of(items))
@@ -174,7 +169,6 @@ def test_merging_changes_nothing(items: list[Item], data: st.DataObject, limit: 
             assert sum(token_sizes(item.lengths)) == len(item.text)
 
 
-@law
 @given(told(), st.data())
 def test_merging_parts_first_changes_nothing(items: list[Item], data: st.DataObject) -> None:
     """As records are folded: what was merged is merged again with what came after."""
@@ -184,7 +178,6 @@ def test_merging_parts_first_changes_nothing(items: list[Item], data: st.DataObj
     )
 
 
-@law
 @given(told(), st.data())
 def test_the_fold_of_a_prefix_is_a_prefix(items: list[Item], data: st.DataObject) -> None:
     at = data.draw(st.integers(0, len(items)))
@@ -203,7 +196,6 @@ def test_the_fold_of_a_prefix_is_a_prefix(items: list[Item], data: st.DataObject
     assert (early.last_seq, early.events) <= (late.last_seq, late.events)
 
 
-@law
 @given(told())
 def test_every_seq_is_seen_or_missing(items: list[Item]) -> None:
     reply = folded(items)
@@ -225,7 +217,6 @@ def _assert_sendable(message: dict[str, Any]) -> None:
     json.dumps(message, allow_nan=False).encode("utf-8")
 
 
-@law
 @given(told())
 def test_openai_messages_are_safe_to_send(items: list[Item]) -> None:
     messages = reply_of(items).messages("openai")
@@ -249,7 +240,6 @@ def test_openai_messages_are_safe_to_send(items: list[Item]) -> None:
     assert not answered
 
 
-@law
 @given(told())
 def test_anthropic_messages_are_safe_to_send(items: list[Item]) -> None:
     messages = reply_of(items).messages("anthropic")
@@ -272,7 +262,6 @@ def test_anthropic_messages_are_safe_to_send(items: list[Item]) -> None:
             assert index == len(messages) - 1
 
 
-@law
 @given(told())
 def test_reasoning_is_never_sent(items: list[Item]) -> None:
     marked = [
@@ -285,7 +274,6 @@ def test_reasoning_is_never_sent(items: list[Item]) -> None:
     assert "SECRET" not in json.dumps([reply.messages("openai"), reply.messages("anthropic")])
 
 
-@law
 @given(told())
 def test_a_reading_is_json_and_its_messages_tell_the_text(items: list[Item]) -> None:
     reply = reply_of(items)
@@ -300,7 +288,6 @@ def test_a_reading_is_json_and_its_messages_tell_the_text(items: list[Item]) -> 
     assert keys == sorted(set(keys)), "(stream, first seq) is an identity"
 
 
-@law
 @given(told(), st.data())
 def test_a_message_keeps_its_key_and_only_grows(items: list[Item], data: st.DataObject) -> None:
     at = data.draw(st.integers(0, len(items)))
@@ -315,7 +302,6 @@ def test_a_message_keeps_its_key_and_only_grows(items: list[Item], data: st.Data
             assert grown["content"] == message["content"]
 
 
-@law
 @given(st.text(alphabet=st.sampled_from(list("a😀👍🏽é\ud83d\ude00")), max_size=12), st.data())
 def test_halves_split_anywhere_join_again(text: str, data: st.DataObject) -> None:
     """As a vendor that counts UTF-16 units cuts it: at any unit, also inside a character."""
@@ -336,7 +322,6 @@ def test_halves_split_anywhere_join_again(text: str, data: st.DataObject) -> Non
     assert all(one["content"] == expected for one in reply.messages())
 
 
-@law
 @given(st.binary(max_size=40), st.binary(max_size=40), st.booleans())
 def test_any_bytes_can_be_read(text: bytes, packed: bytes, is_json: bool) -> None:
     run = Text(1, 1, bytes([len(text)]), text)

@@ -65,7 +65,7 @@ pieces = st.one_of(
 
 
 @given(st.lists(pieces, max_size=6).map(b"".join), st.booleans(), st.sampled_from([None, LOG]))
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 def test_any_bytes_give_batches_and_holes(tail: bytes, headed: bool, log: bytes | None) -> None:
     content = (HEADER if headed else b"") + tail
     file = BytesFile("x", content)
@@ -198,7 +198,6 @@ rows = st.tuples(
 
 
 @given(st.lists(rows, max_size=8))
-@settings(deadline=None)
 def test_any_directory_is_read_as_it_was_written(given_rows: list[Row]) -> None:
     builder = BatchEncoder()
     for row in given_rows:
@@ -214,7 +213,6 @@ def test_any_directory_is_read_as_it_was_written(given_rows: list[Row]) -> None:
 
 
 @given(st.lists(rows, max_size=30), st.integers(40, 600))
-@settings(deadline=None)
 def test_what_fits_is_known_exactly(given_rows: list[Row], cut: int) -> None:
     """With a low cut, so that it is met; a record that is too large for it is alone."""
     taken: list[Row] = []

@@ -111,9 +111,7 @@ def test_z_the_healthy_stream_has_lost_nothing(daemon: Daemon, healthy: Healthy)
     assert daemon.process.poll() is None
 
 
-@settings(
-    max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
+@settings(max_examples=150, suppress_health_check=list(HealthCheck))
 @given(
     body=st.binary(max_size=64)
     | st.tuples(st.integers(0, 70), st.binary(max_size=40)).map(

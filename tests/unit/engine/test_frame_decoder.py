@@ -91,7 +91,7 @@ def test_whole_equals_byte_by_byte() -> None:
     assert whole[0][1]["token"] == 18, "each token of a run counts"
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(st.data())
 def test_wherever_it_is_cut(draw: st.DataObject) -> None:
     raw = b"".join(map(encode, CONVERSATION))
@@ -115,7 +115,7 @@ SAID = st.tuples(
 """(stream, kind or 0 for its end, how far from the seq that is next, texts, told as a run)"""
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(said=st.lists(SAID, min_size=3, max_size=12), at_once=st.booleans())
 @example(said=[(1, 0, 0, [], False), (1, 3, 0, [b"late"], True)], at_once=True)
 @example(said=[(1, 3, 0, ADDS_UP, True)], at_once=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from walld.cli.page import WIDTH_MIN, Page, columns
@@ -226,7 +226,6 @@ values = st.recursive(
 
 
 @given(st.dictionaries(keys, values), st.text(max_size=10), st.integers(0, 200))
-@settings(deadline=None)
 def test_anything_is_shown_and_nothing_acts(shape: dict[str, object], session_id: str, width: int):
     parts = [shape, *shape.values()]
     for shown in (

@@ -365,7 +365,7 @@ steps = st.lists(
 
 
 @given(steps)
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 def test_whatever_happens_each_connection_gets_the_rest_in_order(
     todo: list[tuple[str, int]],
 ) -> None:

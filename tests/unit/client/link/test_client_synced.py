@@ -20,7 +20,7 @@ troubles = st.lists(
 
 
 @given(troubles)
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 def test_what_is_due_comes_and_nothing_else_is_waited_for(todo: list[tuple[str, int]]) -> None:
     """Each daemon is given what is due, and nothing behind it, whatever a full ring has dropped.
 

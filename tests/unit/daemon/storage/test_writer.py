@@ -152,7 +152,7 @@ def test_a_failure_right_after_a_roll(tmp_path: Path) -> None:
 errors = st.sampled_from([None, None, None, errno.EIO, errno.ENOSPC])
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(
     writes=st.lists(errors, max_size=8),
     syncs=st.lists(st.sampled_from([None, None, errno.EIO]), max_size=5),
