@@ -25,7 +25,7 @@ from walld_client.wire.framing import FrameTooLong, encode, frame_bytes, split
 from walld import limits
 from walld.daemon import event_loop
 from walld.daemon.api.paged_answers import PagedLines
-from walld.daemon.api.rate_limit import Pace
+from walld.daemon.api.rate_limit import RateLimit
 from walld.daemon.api.response_buffers import ResponseBuffer, ResponseBuffers
 from walld.engine.protocol_errors import explain
 from walld.errors import FormatError, ProtocolError, Refusal
@@ -100,7 +100,7 @@ class QueryServer:
         self._wholes: dict[int, anyio.Lock] = {}
         """By uid of the peer: the files' thread has others' sessions to open."""
         self._made_at_ms = made_at_ms
-        self._pace = Pace(agents_wait, other_users_wait)
+        self._rate_limit = RateLimit(agents_wait, other_users_wait)
         self._held = ResponseBuffers()
         self._decode = msgspec.msgpack.Decoder(wire.FromQuery).decode
         self._answers: dict[type, Callable[[Connection, Any], Awaitable[Any]]] = {
@@ -178,7 +178,7 @@ class QueryServer:
         """
         caller.goes_on = since is not None or readable.has_come
         if caller.goes_on:
-            await self._pace.step(caller.connection.uid)
+            await self._rate_limit.wait(caller.connection.uid)
         else:
             await readable.wait()  # a read that finds nothing costs as much as one that finds it
         while True:
@@ -231,7 +231,7 @@ class QueryServer:
             caller.is_done = False  # it is read, and the loop may have its turn before it is taken
             waited_for = at == 1 and not caller.goes_on
             count = len(bodies[at - 1])
-            await self._pace.step(caller.connection.uid, count, is_waited_for=waited_for)
+            await self._rate_limit.wait(caller.connection.uid, count, is_waited_for=waited_for)
             request, bodies[at - 1] = self._decoded(bodies[at - 1]), b""
             if isinstance(request, wire.Append):
                 found = await self._outcome(caller, request, self._sessions.take)
