@@ -43,7 +43,7 @@ class ResponseBuffers:
     def __init__(self) -> None:
         self._users: dict[int, _UserBuffers] = {}
 
-    def request(self, uid: int) -> RequestBuffer:
+    def requests_of(self, uid: int) -> RequestBuffer:
         """For the requests of one connection, which holds nothing yet."""
         return RequestBuffer(self._of(uid))
 
@@ -63,8 +63,8 @@ class ResponseBuffers:
             held.give_up_one()
         return ResponseBuffer(held, count + _BESIDE_BYTES)
 
-    async def room(self, uid: int) -> None:
-        """Wait until what the user has in flight leaves room for one more answer."""
+    async def wait_for_room(self, uid: int) -> None:
+        """Wait until what the user has in flight leaves room for one more long answer."""
         while (held := self._users.get(uid)) and held.bytes > limits.IN_FLIGHT_BYTES_MAX:
             held.give_up_one()
             await anyio.sleep(_LOOK_SECONDS)
@@ -141,7 +141,7 @@ class RequestBuffer:
     def __init__(self, held: _UserBuffers) -> None:
         self._held, self._count = held, 0
 
-    async def room(self, count: int) -> bool:
+    async def reserve(self, count: int) -> bool:
         """Hold `count` bytes in all, once the user's other requests leave room. True: it waited."""
         more, held = count - self._count, self._held
         if more <= 0:

@@ -116,7 +116,7 @@ class QueryServer:
         caller = self._query_sockets.add(peer, connection)
         readable = event_loop.Readable(peer)
         buffer, since = bytearray(rest), event_loop.now()
-        held = self._held.request(connection.uid)
+        requests = self._held.requests_of(connection.uid)
         heard = 0
         try:
             while True:
@@ -128,9 +128,9 @@ class QueryServer:
                         since = event_loop.now()
                     await self._answer_all(caller, bodies)
                     del bodies, left
-                    held.free()
+                    requests.free()
                 announced = frame_bytes(buffer)
-                if announced > _FIRST_READ_BYTES and await held.room(announced):
+                if announced > _FIRST_READ_BYTES and await requests.reserve(announced):
                     since = event_loop.now()  # it was not read meanwhile
                 if caller.takes_no_answers:
                     data = _what_is_there(peer) if heard <= limits.SOCKET_BYTES_MAX else b""
@@ -158,7 +158,7 @@ class QueryServer:
         except (OSError, _Over):
             pass  # the peer is gone, and all it said is read; or it was told to come again
         finally:
-            held.free()
+            requests.free()
             self._query_sockets.end(caller)
             readable.close()
             peer.close()
@@ -316,7 +316,7 @@ class QueryServer:
             self._turns[uid] = turns
         async with turns:
             if not isinstance(request, wire.PutArtifact):
-                await self._held.room(uid)
+                await self._held.wait_for_room(uid)
             return await answer(connection, request)
 
     async def _until_ready(self, caller: QuerySocket) -> None:
