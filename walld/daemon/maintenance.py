@@ -61,6 +61,7 @@ _GIVE_WAY_SECONDS = 1.0
 the oldest segment is emptied, piece by piece: one a round is kept beside the queries then.
 """
 _RETENTION_PERIOD_SECONDS = 600.0
+"""Between two looks at the ages of partials; `partials/ages.py` counts twice that at most."""
 
 
 class Maintenance:
