@@ -21,8 +21,9 @@ ID_BYTES_MAX: Final = 1 * KIB
 FRAME_SECONDS_MAX: Final = 10.0
 """A frame that was begun must be whole after this (slow-loris)."""
 BEGUN_BYTES_FREE: Final = 64 * KIB
+"""An agent's connection may always hold so much of a frame that is not whole."""
 BEGUN_FRAMES_PER_UID_MAX: Final = 64
-"""Agents' connections of one uid that may hold more than that of a frame which is not whole."""
+"""Agents' connections of one uid that may hold more than BEGUN_BYTES_FREE."""
 ACK_BYTES_MAX: Final = 64 * KIB
 """Acks waiting for a peer that does not read: beyond, it gets none until it reads."""
 ACK_STREAMS_MAX: Final = 4000
@@ -30,57 +31,65 @@ ACK_STREAMS_MAX: Final = 4000
 UNHEARD_STREAMS_MAX: Final = 1000
 """Released streams whose Ack a peer has not read: beyond, it is not read either until it does."""
 ANSWER_CHUNK_BYTES: Final = 256 * KIB
+"""Longest piece of an answer in one frame."""
+
+# --- long answers ---
 ANSWER_HELD_BYTES_MAX: Final = 1 * MIB
 """Lines of a session's file that an answer holds: one with more reads them again as it is sent."""
 ANSWER_PAGE_BYTES: Final = 256 * KIB
-"""Of lines read again at a time, and a line more."""
+"""Lines of the file that such an answer reads at a time, and one line more."""
 ANSWER_PAGED_BYTES: Final = 3 * MIB
 """What such an answer holds at most beside lines that wait for the file: a page, twice."""
 TAIL_INDEX_BYTES_MAX: Final = 64 * MIB
-"""Of indexes of sessions whose last messages were asked for: the one asked longest ago goes."""
+"""All indexes of sessions whose last messages were asked for: the one asked longest ago goes."""
 KEPT_FOLDS_BYTES_MAX: Final = 32 * MIB
-"""Of folds of long unreleased replies that the gate asks for: the one asked longest ago goes."""
+"""All folds of long unreleased replies that the gate asks for: the one asked longest ago goes."""
+
+# --- metrics and log lines ---
 SCRAPES_MAX: Final = 16
 """Connections of the metrics port at a time: one more takes the place of the oldest."""
 SCRAPE_SECONDS_MAX: Final = 10.0
 """How long one of them may say nothing, or read nothing of its answer."""
 SCRAPE_BYTES_MAX: Final = 8 * KIB
-"""Longest request there, in all."""
+"""Longest request at the metrics port, in all."""
 METRICS_RETRY_SECONDS: Final = 2.0
 """Between two tries to listen at a metrics port that another process has."""
 LOG_QUEUE_BYTES_MAX: Final = 1 * MIB
 """Log lines that wait for somebody to read them: more are dropped, and counted."""
 LOG_DRAIN_SECONDS: Final = 1.0
-"""So long an end waits for them to be read."""
+"""How long an end waits for them to be read."""
 LOG_RETRY_SECONDS: Final = 1.0
-"""Between two tries to write one that failed."""
+"""Between two tries to write a log line, where a write failed."""
+
+# --- peers, and what one uid may have in flight ---
 PEERS_RESERVE_FDS: Final = 256
 """File descriptors never given to peers: segments, partials, pidfds, metrics."""
 PEERS_UID_SHARE_MAX: Final = 0.9
 """Share of the peers that one uid may hold."""
 CONNECTIONS_PER_PRODUCER_MAX: Final = 32
-"""Agents' connections of one: what was said on each earlier one is read before a new one."""
+"""Agents' connections of one producer: each earlier one is read before a new one is."""
 REQUESTS_PER_UID_MAX: Final = 8
 """Queries of one uid that are answered at a time; the others wait their turn."""
 ASKING_SLICE_SECONDS: Final = 0.0005
-"""Requests of one uid are carried out so long before the loop has its turn."""
+"""How long requests of one uid are carried out before the loop has its turn."""
 ASKING_REST_SECONDS: Final = 0.001
-"""And so long they wait then, while an agent waits for its ack."""
+"""How long they wait behind such a slice, while an agent waits for its ack."""
 ASKING_BYTES_PER_SECOND: Final = 32 * MIB
-"""Long requests of one uid, while another waits for a flush: longer than a slice at that pace."""
+"""Pace of one uid's long requests while another user waits for a flush. A request is long where it
+takes more than a slice at this pace."""
 IN_FLIGHT_BYTES_MAX: Final = 64 * MIB
 """Requests of one uid that are not answered, refused ones too, and answers that are not read:
 beyond, no long answer more is begun."""
 REQUESTS_BYTES_MAX: Final = 32 * MIB
-"""Of that, requests: beyond, no long one more is read."""
+"""The part of IN_FLIGHT_BYTES_MAX that requests may take: beyond, no long one more is read."""
 UNREAD_SECONDS_MAX: Final = 1.0
-"""So long nothing of an answer is read before it is given up, where another waits for its room."""
+"""An answer of which nothing is read for so long is given up where another waits for its room."""
 READ_SECONDS_MAX: Final = 10.0
-"""So long one is read at most, there."""
+"""One that is read slowly is given up after so long, where another waits for its room."""
 ANSWER_SECONDS_MAX: Final = 30.0
-"""So long nothing of an answer may be read, where nobody waits."""
+"""One of which nothing is read for so long is given up where nobody waits, too."""
 LOST_LINES_MAX: Final = 20
-"""Of the log, a second, about what clients say is lost; the metric counts all."""
+"""Log lines a second about what clients say is lost; the metric counts all."""
 LIVE_STREAM_BYTES: Final = 1280
 """Memory of a live stream, beside its ids and its `meta`."""
 LIVE_BYTES_PER_UID_MAX: Final = 64 * MIB
@@ -88,31 +97,32 @@ LIVE_BYTES_PER_UID_MAX: Final = 64 * MIB
 REFUSED_STREAMS_MAX: Final = 1000
 """Numbers of a producer that are known to be refused, so that each is said once."""
 
-# --- intake ---
+# --- reading agents' sockets ---
 READ_BYTES_MAX: Final = 16 * KIB
 """Read from one connection in a turn."""
 DOOR_READ_BYTES: Final = 1 * KIB
-"""Read at a time from one that has not said Hello: its events wait for their turns."""
+"""Read at a time from one that has not said Hello (`acceptor.py`): its events wait their turn."""
 SWEEP_SLICE_SECONDS: Final = 0.001
 """A sweep yields to the event loop this often."""
 SHARE_BYTES: Final = 256 * KIB
 """Read from one connection between two flushes, so that no flush is one agent's alone."""
 CROWD_BYTES: Final = 4 * MIB
-"""Read from all together between two flushes before each process is given but a part."""
+"""Read from all together between two flushes before each process has only a part."""
 PARTS_BYTES: Final = 256 * KIB
-"""Those parts together, and while somebody waits for a flush."""
+"""All such parts together. Processes have parts while somebody waits for a flush, too."""
 USER_BYTES: Final = 16 * KIB
-"""Read from all processes of a user between two flushes, little things too, while another waits."""
+"""Read from all processes of other users between two flushes, little things too, while one user
+waits. Those of them that gave much share it evenly."""
 USER_BYTES_PER_SECOND: Final = 8 * MIB
 """Or so much for each second that the disk's last write took, up to PARTS_BYTES."""
 LITTLE_BYTES: Final = 1 * KIB
-"""Read from each process between two flushes, whatever the others give."""
+"""Read from each process between two flushes, whatever the other processes give."""
 STREAM_BYTES: Final = 1 * KIB
-"""And from a process with many live streams, so much for each of them, up to CROWD_BYTES."""
+"""The same for each live stream of a process, up to CROWD_BYTES."""
 EVENT_BYTES: Final = 1000
 """An event that does not fold is as much work as so many bytes of short tokens."""
 ASKED_SECONDS: Final = 0.25
-"""So long after somebody waited for a flush others are thought to wait again."""
+"""Who waited for a flush is taken to wait again for so long after that."""
 BUSY_READ_BYTES: Final = 4 * KIB
 """A sweep in which some connection gave more than this is followed by the next without a rest."""
 SOCKET_BYTES_MAX: Final = 16 * MIB
@@ -144,8 +154,9 @@ ACK_PERIOD_SECONDS: Final = 0.25
 # --- memory ---
 QUEUE_BYTES_MAX: Final = 64 * MIB
 QUEUE_HIGH_SHARE: Final = 0.75
-"""Intake stops reading above this share of the queue and goes on below half of it."""
+"""Agents are not read above this share of the queue, until it is at half."""
 UNSYNCED_BYTES_MAX: Final = 8 * MIB
+"""Written and not synced: beyond, no flush begins; above half of it a sync is begun at once."""
 LEDGER_BYTES_MAX: Final = 8 * MIB
 """Lines of sessions, all together, that are not in their files yet."""
 LEDGER_FAILING_BYTES_MAX: Final = 512 * KIB
@@ -161,10 +172,11 @@ LEDGER_ENTRIES_MAX: Final = 1000
 LEDGER_LOST_MAX: Final = 1000
 """Seqs that are left out for one receipt, as many as a request may append."""
 CHECKPOINT_BYTES: Final = 64 * KIB
-"""So many bytes of a session's lines wait for its file at most, and not longer than: """
+"""A checkpoint is due when so many bytes of a session's lines wait for its file."""
 CHECKPOINT_SECONDS: Final = 60.0
+"""Or when the first of them has waited so long."""
 CHECKPOINT_LINES: Final = 50
-"""Or so many of them: what is folded again behind a snapshot."""
+"""Or when so many lines wait: a start folds these again behind a snapshot."""
 INDEX_ENTRIES_MAX: Final = 128
 """Records of one stream before those behind them are folded into one."""
 
@@ -177,16 +189,18 @@ SEGMENT_SECONDS_MAX: Final = 600.0
 SEGMENTS_MAX: Final = 64
 """Of a log whose live bytes would fit into fewer: beyond, the oldest is emptied. Each is open."""
 LOG_HELD_BYTES_MAX: Final = 256 * MIB
-"""A log that waits for a start which can read what one could not; scanned in a second."""
+"""Longest log behind a segment that a start could not read; such a log is scanned in a second."""
 RESERVE_BYTES: Final = 1 * MIB
 DISK_RETRY_SECONDS: Final = 1.0
 DISK_RETRY_SECONDS_MAX: Final = 8.0
 """Between two tries at a new segment, each of which may leave one behind: doubled up to here."""
 OTHER_LOGS_PER_UID_MAX: Final = 8
+"""Other logs that clients of one uid may name, and are remembered (`recovery/other_logs.py`)."""
 OTHER_LOGS_UIDS_MAX: Final = 1024
-"""Whose words of other logs are remembered. Of more the oldest are forgotten, and count anew."""
+"""Uids of which they are remembered. Of more the oldest are forgotten, and count anew."""
 RECLAIM_SECONDS_DEFAULT: Final = 30.0
 RETENTION_SECONDS_DEFAULT: Final = 7 * 24 * 3600.0
+"""Running time, not time of a clock (`partials/ages.py`)."""
 
 # --- sessions ---
 ARTIFACT_BYTES_MAX: Final = 64 * MIB

@@ -244,7 +244,7 @@ def test_a_request_whose_rest_waits_in_the_kernel_is_no_slow_one(tmp_path: Path)
             async def late(*_: object, **_named: object) -> None:
                 await anyio.sleep(2 * limits.FRAME_SECONDS_MAX)
 
-            virtual.daemon.query_server._pace.step = late  # type: ignore[method-assign]
+            virtual.daemon.query_server._rate_limit.wait = late  # type: ignore[method-assign]
             with Peer(virtual, "query") as honest, Peer(virtual, "query") as slow:
                 frame = encode(wire.Recover(7, "x" * 20_000))
                 honest.socket.send(frame[:10_000])

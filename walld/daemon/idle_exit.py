@@ -115,8 +115,8 @@ class IdleExit:
     def _unfinished(self) -> str | None:
         """None where all that agents sent was read, and each reply is released.
 
-        With the lock at hand: who held the file before may have connected, and waits at the door
-        then or is in the table; nobody else comes.
+        With the lock at hand: who held the file before may have connected: it waits to be
+        accepted then, or is in the table. Nobody else comes.
         """
         if self._connections.by_fd or self._acceptor.ready(1):
             return "agents"

@@ -6,10 +6,12 @@ sessions; `deferred_recovery.py`: damage; `compaction.py`: room in the log), and
 partial is synced the segment serves it.
 
     once a second: is the directory still ours? A daemon that writes nothing is to notice, too (W4)
+    replies that were refused, because their id is in use, are logged
     turns of the dead are interrupted; replies of turns go to their sessions
     partials nobody wants are removed; orphans are kept, queries first, for a second a round
     sessions whose lines have waited are checkpointed
     what a start found damaged is noted and settled, where that had to wait
+    what a start could neither sync nor read again is written anew, once it can be read
     long indexes are folded; the oldest segment is emptied, a piece a round; the dead are unlinked
     every ten minutes partials past their retention age go
 
@@ -59,6 +61,7 @@ _GIVE_WAY_SECONDS = 1.0
 the oldest segment is emptied, piece by piece: one a round is kept beside the queries then.
 """
 _RETENTION_PERIOD_SECONDS = 600.0
+"""Between two looks at the ages of partials; `partials/ages.py` counts twice that at most."""
 
 
 class Maintenance:
@@ -148,7 +151,7 @@ class Maintenance:
         self._not_before[_EPOCH] = event_loop.now() + _PERIOD_SECONDS
 
     async def _say_refused(self) -> None:
-        """A program that waits for nothing may not hear it; the operator does."""
+        """Log refused replies: a program that waits for nothing may not hear it."""
         refused = self._engine.handlers.refused_starts
         while refused:
             uid, stream_id, code = refused.popleft()

@@ -6,8 +6,8 @@ what is answered (prometheus-client's application, of a registry of `metrics.py`
 TCP names no user: whoever reaches the port may be anybody of this machine, and is no reason for an
 agent to find no room. So `SCRAPES_MAX` connections are held, a thread each; one more takes the
 place of the oldest that says nothing, or reads nothing, so that those do not keep out who asks;
-where all have asked it waits in the kernel until one has its page. Each page comes with a rest of
-some times what it took, so that who asks without end takes a part of the core.
+where all have asked it waits in the kernel until one has its page. Behind each page there is a
+rest, so that who asks without end takes only a part of a core.
 
 Nor is a port that somebody else has a reason not to start: it is tried again until it is free.
 """
@@ -34,12 +34,12 @@ __all__ = ["MetricsServer", "of_this_host"]
 
 _log = logging.getLogger("walld")
 _REST_SHARE: Final = 4
-"""Rest with a page, in times of what it took."""
+"""The rest behind a page takes so many times as long as the page."""
 _FULL_SECONDS: Final = 0.1
 """Before another accept(2) where there was no descriptor for one."""
 
 _MADE: Final = "walld.made"
-"""To be called once there is a page, or none."""
+"""Key in a request's environ: what to call once its page is made, or cannot be."""
 
 _BRACKETED: Final = re.compile(r"\[([^\[\]]*)\](?::\d*)?")
 _PORT: Final = re.compile(r":\d*$")
@@ -163,11 +163,11 @@ class _Server(ThreadingMixIn, WSGIServer):
     request_queue_size = 128  # a crowd is let in and seen off, and does not keep others waiting
 
     def __init__(self, *where: Any) -> None:
-        self._held: list[socket.socket] = []
-        """Those that wait for nothing of ours, the longest first."""
+        self._idle: list[socket.socket] = []
+        """Connections that wait for their peer, not for us; the oldest first."""
         self._lock = threading.Lock()
         self._room = threading.Semaphore(limits.SCRAPES_MAX)
-        """For a thread and a descriptor each."""
+        """A place each: a thread and a descriptor."""
         super().__init__(*where)
 
     def server_bind(self) -> None:
@@ -188,23 +188,23 @@ class _Server(ThreadingMixIn, WSGIServer):
     def process_request(self, request: Any, client_address: Any) -> None:
         if not self._room.acquire(blocking=False):
             with self._lock, suppress(IndexError, OSError):  # none, or it has hung up
-                self._held.pop(0).shutdown(socket.SHUT_RDWR)
+                self._idle.pop(0).shutdown(socket.SHUT_RDWR)
             self._room.acquire()
-        self.waits(request)
+        self.mark_idle(request)
         super().process_request(request, client_address)
 
-    def waits(self, request: socket.socket) -> None:
-        """For its request, or for somebody to read the answer."""
+    def mark_idle(self, request: socket.socket) -> None:
+        """It waits for its request to come, or for its answer to be read."""
         with self._lock:
-            self._held.append(request)
+            self._idle.append(request)
 
-    def goes_on(self, request: socket.socket) -> None:
-        """Its request has come, and it stands in line; or it ends."""
+    def mark_busy(self, request: socket.socket) -> None:
+        """Its request has come, and it stands in line for a page; or it ends."""
         with self._lock, suppress(ValueError):  # it made room for a later one
-            self._held.remove(request)
+            self._idle.remove(request)
 
     def shutdown_request(self, request: Any) -> None:
-        self.goes_on(request)
+        self.mark_busy(request)
         super().shutdown_request(request)
         self._room.release()
 
@@ -236,8 +236,8 @@ class _Scrape(WSGIRequestHandler):
     def get_environ(self) -> dict[str, Any]:
         """A whole request has come."""
         server: Any = self.server
-        server.goes_on(self.connection)
-        return super().get_environ() | {_MADE: partial(server.waits, self.connection)}
+        server.mark_busy(self.connection)
+        return super().get_environ() | {_MADE: partial(server.mark_idle, self.connection)}
 
     def log_message(self, *_values: object) -> None:
         """Nothing: who asks is no event."""

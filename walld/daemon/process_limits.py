@@ -16,8 +16,8 @@ _PR_SET_DUMPABLE = 4
 
 
 def peers_max() -> int:
-    """How many peers fit, with our limit of descriptors raised to all the system allows us, which
-    this does; less a reserve of our own.
+    """Raise the limit of open descriptors as far as it goes. How many of them peers may have: all
+    but a reserve of our own.
     """
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != hard:

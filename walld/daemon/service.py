@@ -7,8 +7,9 @@ background, restore, open a new segment, let agents in. Listening comes first, s
 scan: agents' events wait in the kernel, queries wait within their own timeout.
 An end (SIGTERM): stop listening, read what the kernel holds, flush, sync, close.
 
-Exit codes: 0 after SIGTERM, or unused; 1 the directory, socket or settings cannot be used; 3
-another daemon took the directory over.
+Exit codes: 0 after SIGTERM or SIGINT, or unused; 1 the directory, the socket or the metrics port
+cannot be used, or the directory was removed; 3 another daemon took it over. A setting that cannot
+be used is raised as ConfigError, for the command line to say (64).
 """
 
 from __future__ import annotations
@@ -362,7 +363,7 @@ class Daemon:
                 said = line
 
     async def _watch_sockets(self) -> None:
-        """In a thread of its own: no disk that hangs, and no long log to be read, comes before."""
+        """In a thread of its own, which waits for no disk that hangs and for no log to be read."""
         worker = ThreadWorker()
         while True:
             await anyio.sleep(_TICK_SECONDS)

@@ -17,7 +17,7 @@ from collections.abc import Callable, Mapping
 from typing import Final, Literal, NamedTuple, cast, get_args
 
 import msgspec
-from walld_client.link.socket_path import socket_candidates
+from walld_client.link.socket_path import SOCKET_PATH_BYTES_MAX, socket_candidates
 
 from walld import limits
 from walld.errors import ConfigError
@@ -27,8 +27,6 @@ __all__ = ["KEYS", "Address", "Backend", "LogFormat", "Settings", "load"]
 Backend = Literal["asyncio", "asyncio+uvloop", "trio"]
 LogFormat = Literal["text", "json"]
 
-SOCKET_PATH_BYTES_MAX: Final = 107
-"""sun_path holds 108 bytes with its NUL."""
 DAY_SECONDS: Final = 24 * 3600
 
 

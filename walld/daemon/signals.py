@@ -1,15 +1,16 @@
-"""SIGTERM and SIGINT: one stops the daemon, and no number of them stops the stopping.
+"""Takes signals: SIGTERM and SIGINT stop the daemon once, others that would end it are ignored.
 
 Owns: the stop signals, from the first line to the last of the process, and those that would end it
-by default and mean nothing to it. Refuses: what a stop means.
+by default and mean nothing to it. Refuses: what a stop does (`shutdown.py`).
 
-They are blocked in every thread, for good, and one thread waits for the first of them (sigwait(3)).
-So there is no handler: none to be left when an event loop puts the default action back in the
-middle of a drain, none that a flood could call within itself, and nothing that comes after the
-first one is ever delivered.
+The stop signals are blocked in every thread, for good, and one thread waits for the first of them
+(sigwait(3)). So there is no handler: none to be left when an event loop puts the default action
+back in the middle of a drain, none that a flood could call within itself, and nothing that comes
+after the first one is ever delivered.
 
-The thread takes the others, too, and says that it ignores them: whoever sends SIGUSR1 expects a
-daemon that opens its log anew, or prints its state. One that walld was started to ignore stays so.
+The thread takes the others, too, and logs that it ignores them: whoever sends SIGUSR1 expects a
+daemon that opens its log anew, or prints its state. A signal that was ignored when walld was
+started stays ignored, without a line.
 """
 
 from __future__ import annotations

@@ -1,14 +1,15 @@
-"""What those may see of the daemon who are neither root nor its user: coarse, once a second.
+"""Coarse metrics and status for strangers: rounded, and renewed once a second.
 
-Owns: rounding the metrics and the status for them. Refuses: who they are (`api/server.py`), the
-exact numbers (`metrics.py`, `ops/status.py`), HTTP (`metrics_http.py`).
+Owns: rounding the metrics and the status. Refuses: who is a stranger, anybody but root and the
+daemon's user (`api/server.py`), the exact numbers (`metrics.py`, `ops/status.py`), HTTP
+(`metrics_http.py`).
 
 An exact count of bytes, read after each token, is the length of each token of everybody's replies,
 and the age of a flush is the time of one. So whatever goes by token, byte or flush is rounded for
-strangers, and nothing is renewed more often than once a second. Multiples alone would not do: who
-adds his own bytes finds out how far the next one is. So a counter takes its next step at a distance
-that is drawn anew for each step, and a gauge is rounded up or down by chance. What is seen is never
-above the truth for a counter, and on average true for a gauge.
+strangers, and nothing is renewed more often than once a second. Fixed multiples would not do: who
+adds his own bytes finds out how far the next multiple is. So a counter takes its next step at a
+distance that is drawn anew for each step, and a gauge is rounded up or down by chance. What is seen
+is never above the truth for a counter, and on average true for a gauge.
 
 Exact is what alerts are for: breaches of the flush bound, errors, what was lost.
 """

@@ -1,7 +1,7 @@
-r"""File names on a disk that does not look at case: `Chat-1` is `@chat-1` there.
+r"""File names on a disk that does not look at case (case-insensitive): `Chat-1` is `@chat-1` there.
 
-Owns: whether a disk looks at case, the Disk that knows names in both forms, and which of a
-directory are in the form of the other kind of disk. Refuses: the form of one name
+Owns: whether a disk looks at case, the Disk that knows names in both forms, and strays: names in a
+directory that have the form of the other kind of disk. Refuses: the form of one name
 (`walld_client/paths.py`), renaming what is there (`recovery/name_forms.py`), LOCK, which says that
 folded names may be there.
 

@@ -68,7 +68,9 @@ _UNSAID_MAX = 16
 
 
 def _use_up(producer: Producer, number: int) -> None:
-    """Few: a client that hears of it says no more under that number."""
+    """What comes under that number is dropped without an answer. There are few such numbers: a
+    client that hears of the refusal says no more under it.
+    """
     if len(producer.refused) < limits.REFUSED_STREAMS_MAX:
         producer.refused.add(number)
 
@@ -305,13 +307,14 @@ class EventHandlers:
         if event.stream <= producer.number_max:
             self._engine.counters.discarded["late"] += 1
             return
-        self.resume(connection, event, at_ms)
+        self.begin_unless_refused(connection, event, at_ms)
 
-    def resume(
+    def begin_unless_refused(
         self, connection: Connection, event: wire.Start, at_ms: int, *, is_anew: bool = False
     ) -> None:
-        """A stream begins, unless something keeps it from that; its number may be any. is_anew: its
-        producer says that it had begun.
+        """A stream begins, or its Start is refused (`admission.py`). Its number may be any.
+
+        is_anew: its producer says that it had begun.
         """
         problem = start_problem(self._engine, connection, event, is_anew=is_anew)
         if problem is not None:
@@ -320,7 +323,7 @@ class EventHandlers:
         self.begin(connection, event, event.at_ms or at_ms)
 
     def refuse_start(self, connection: Connection, event: wire.Start, problem: Problem) -> None:
-        """It does not begin. Its number is used up: what follows is not refused once more each."""
+        """A stream does not begin. Its number is used up: what follows under it is not answered."""
         assert connection.producer is not None
         _use_up(connection.producer, event.stream)
         if problem[0] in _IN_USE:

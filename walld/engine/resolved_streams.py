@@ -136,7 +136,7 @@ class ResolvedStreams:
         known = None if user is None else user.pop((producer.id, number))
         if known is None:
             return False
-        self._engine.handlers.resume(connection, known.start, at_ms)
+        self._engine.handlers.begin_unless_refused(connection, known.start, at_ms)
         stream = producer.streams.get(number)
         if stream is not None:
             if known.moved_to is not None:  # its turn is where it began

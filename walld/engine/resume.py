@@ -155,7 +155,7 @@ class ResumeHandler:
                 begun.may_release |= resume.synced >= begun.next_seq
             return
         self._lost(connection, resume, 0)
-        self._engine.handlers.resume(connection, start, at_ms, is_anew=True)
+        self._engine.handlers.begin_unless_refused(connection, start, at_ms, is_anew=True)
         begun = producer.streams.get(start.stream)
         if begun is not None:
             begun.is_anew = self._engine.is_unread

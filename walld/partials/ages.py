@@ -39,6 +39,7 @@ LOOK_MS_MAX: Final = 20 * 60 * 1000
 STEP_MS_MIN: Final = 60 * 1000
 """What a time server corrects at a usual start, or slews in ten minutes, is below that."""
 HOLD_MS: Final = 24 * 3600 * 1000
+"""X2: running time behind a step in which nothing is removed for its age."""
 _whole = re.compile(
     rb"(ages 1\nrunning ([0-9]{1,18})\nwall ([0-9]{1,18})\nheld_until ([0-9]{1,18})\n"
     rb"(?:[0-9]{1,18} [0-9]{1,18} [^\n]+\n)*)crc ([0-9a-f]{8})\n"
@@ -67,6 +68,7 @@ class Ages:
         self._wall_ms = 0
         """The wall clock at the last look, 0 before the first."""
         self._held_until = 0
+        """Running time before which nothing is removed, in ms (X2)."""
         self._seen: dict[Name, _Seen] = {}
 
     def look(
@@ -74,10 +76,10 @@ class Ages:
     ) -> int | None:
         """Count the time since the last look, and see which partials there are.
 
-        made: every partial and its `made_at_ms`. elapsed_ms: since the last look by a monotonic
-        clock that counts sleep of the machine, None for the first look of a daemon. Returns by how
-        much the wall clock has stepped, None where it has not: between two daemons only a step back
-        can be told.
+        made: every partial and its `made_at_ms`. elapsed_ms: since the last look, by a monotonic
+        clock that counts sleep of the machine too; None for the first look of a daemon. Returns by
+        how much the wall clock has stepped, None where it has not: between two daemons only a step
+        back can be told from a pause.
         """
         step = wall_ms - self._wall_ms - (elapsed_ms or 0)
         is_known = self._wall_ms > 0 and (elapsed_ms is not None or step < 0)
@@ -96,7 +98,7 @@ class Ages:
         return step if is_step else None
 
     def past(self, retention_ms: float) -> list[Name]:
-        """Partials that are that old; none while a step of the clock holds all of them (X2)."""
+        """Partials of at least that age; none while a step of the clock holds all of them (X2)."""
         if self.running_ms < self._held_until:
             return []
         newest = self.running_ms - retention_ms

@@ -1,7 +1,7 @@
-"""Gives what a data directory holds the names that its disk wants, at a start.
+"""Renames files of a data directory to the form that its disk wants, at a start.
 
-Owns: renaming them, in an order that a kill leaves readable, and what becomes of one whose place is
-taken. Refuses: the forms, and how both are read meanwhile (`disk/folded.py`).
+Owns: the renaming, in an order that a kill leaves readable, and what becomes of a file whose place
+is taken. Refuses: the forms, and how both are read meanwhile (`disk/folded.py`).
 
 A directory that was on a disk that looks at case has names as they are, one that comes from a disk
 that does not has folded ones. LOCK says that folded names may be there before the first one is, and

@@ -54,9 +54,9 @@ __all__ = [
 
 _log = logging.getLogger("walld.recovery")
 MADE_PATH: Final = "made"
-"""Of 0 bytes an operator made it, who knows that the directory is a new one."""
+"""Of 0 bytes it is an operator's, who says by it that the directory is a new one."""
 OTHER_LOG: Final = "other-log"
-"""A row's name: as it is of all users, with a dot and a uid behind it of one."""
+"""Name of the row of all users; that of one user has a dot and the uid behind it."""
 ALL_USERS: Final = None
 """In the place of a uid: the row of all users."""
 _BYTES_MAX: Final = 1024 * 1024
@@ -64,7 +64,9 @@ _row = re.compile(rf"{OTHER_LOG}(?:\.([0-9]{{1,10}}))?").fullmatch
 
 
 class Made(msgspec.Struct):
-    """at_ms: when a start made the directory, or found it empty; 0: not known.
+    """The content of `made`.
+
+    at_ms: when a start made the directory, or found it empty; 0: not known.
 
     known: logs (in hex) whose content was taken over into this directory. told: (uid, logs that it
     has told of), the newest last.
@@ -75,11 +77,11 @@ class Made(msgspec.Struct):
     told: list[tuple[int, list[str]]] = []
 
     def is_known(self, uid: int, log: str) -> bool:
-        """No news: what becomes of its row is an operator's by now."""
+        """That is no news: a row was written then, and an operator may have moved it away."""
         return log in self.known or log in self.logs_of(uid)
 
     def logs_of(self, uid: int) -> list[str]:
-        """Those that it has told of, as far as they are remembered."""
+        """Logs that its clients have told of, as far as they are remembered."""
         return next((logs for one, logs in self.told if one == uid), [])
 
     def tell(self, uid: int, log: str) -> None:
@@ -131,7 +133,7 @@ def _is_empty(disk: Disk, lock: LockRecord) -> bool:
 
 
 def rows(disk: Disk) -> set[int | None]:
-    """The uids of the rows that nobody has moved away; ALL_USERS of that of all. OSError."""
+    """Whose rows nobody has moved away: uids, ALL_USERS for the row of all. OSError."""
     try:
         names = [entry.name for entry in disk.list_dir(QUARANTINE_DIR)]
     except (FileNotFoundError, NotADirectoryError):

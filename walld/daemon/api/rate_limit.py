@@ -8,13 +8,15 @@ a pause, and reads, would have the loop to himself, and nobody else an ack. So w
 connections that ask one by one: the loop does all that is there in one turn. Only connections of
 one user wait for one another: each user has a slice, and they take turns as the loop's tasks do.
 
-Who is alone, and waits for each answer, is held to nothing: 64 that submit share their flushes, and
-in slices they did a third less. While an agent waits for its ack there is a rest behind each slice,
-not one turn: an ack takes a dozen turns, each as long as what is done between two of them. Who asks
-one thing behind a pause has rested: an append of a program whose agent waits took 1.9 ms for 0.7.
+A user who is alone, and waits for each answer, is held to nothing: 64 connections that submit share
+their flushes, and in slices they did a third less. While an agent waits for its ack there is a rest
+behind each slice, not one turn: an ack takes a dozen turns, each as long as what is done between
+two of them. Who asks one thing behind a pause has rested: an append of a program whose agent waits
+took 1.9 ms for 0.7.
 
-A slice bounds how many short requests there are in a turn. The work of a long one is its bytes', on
-the loop and in the flush that it is in: while another user waits it rests before by its length.
+A slice bounds how many short requests there are in a turn. The work of a long request goes by its
+bytes, on the loop and in the flush that it is in: while another user waits it rests first, by its
+length.
 
 Invariant I6: while another user waits for a flush, long requests of a user are begun no faster than
 ASKING_BYTES_PER_SECOND, but for one behind a pause.
@@ -34,11 +36,11 @@ from walld.daemon.transport.recent_askers import RecentAskers
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["Pace"]
+__all__ = ["RateLimit"]
 
 
-class Pace:
-    """The slices of all users."""
+class RateLimit:
+    """The slices of all users of one daemon."""
 
     def __init__(
         self, agents_wait: Callable[[], bool], other_users_wait: Callable[[int], bool]
@@ -52,10 +54,11 @@ class Pace:
         self._users: dict[int, _Slice] = {}
         self._asking = RecentAskers[int]()
 
-    async def step(self, uid: int, count: int = 0, *, is_waited_for: bool = False) -> None:
-        """Before a request: at once while the slice lasts, else behind a turn of the loop or more.
+    async def wait(self, uid: int, count: int = 0, *, is_waited_for: bool = False) -> None:
+        """Called before a request: returns at once while the user's slice lasts, else behind a turn
+        of the loop or a rest.
 
-        count: its bytes. is_waited_for: it is not there because none was waited for.
+        count: its bytes. is_waited_for: the connection was empty, and waited for this request.
         """
         user = self._users.get(uid)
         if user is None:
@@ -80,6 +83,8 @@ class Pace:
 
 
 class _Slice:
+    """One user's: it lasts until `until`; `turn` is for who waits for the next one."""
+
     __slots__ = ("turn", "until")
 
     def __init__(self) -> None:

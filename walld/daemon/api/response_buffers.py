@@ -43,8 +43,8 @@ class ResponseBuffers:
     def __init__(self) -> None:
         self._users: dict[int, _UserBuffers] = {}
 
-    def request(self, uid: int) -> RequestBuffer:
-        """Of one connection: it holds nothing yet."""
+    def requests_of(self, uid: int) -> RequestBuffer:
+        """For the requests of one connection, which holds nothing yet."""
         return RequestBuffer(self._of(uid))
 
     def _of(self, uid: int) -> _UserBuffers:
@@ -54,31 +54,31 @@ class ResponseBuffers:
         return held
 
     def hold(self, uid: int, count: int) -> ResponseBuffer:
-        """So many bytes wait for their reader: until this is left.
+        """Count `count` bytes of an answer until the context is left: they wait for their reader.
 
-        Short ones wait for no room; where there is none they take that of who does not read.
+        It waits for no room. Where there is none an answer that nobody reads is given up for it.
         """
         held = self._of(uid)
         if held.bytes > limits.IN_FLIGHT_BYTES_MAX:
             held.give_up_one()
         return ResponseBuffer(held, count + _BESIDE_BYTES)
 
-    async def room(self, uid: int) -> None:
-        """Wait until what the user has in flight leaves room for one more answer."""
+    async def wait_for_room(self, uid: int) -> None:
+        """Wait until what the user has in flight leaves room for one more long answer."""
         while (held := self._users.get(uid)) and held.bytes > limits.IN_FLIGHT_BYTES_MAX:
             held.give_up_one()
             await anyio.sleep(_LOOK_SECONDS)
 
 
 class _UserBuffers:
-    """What one user has. answers: in the order in which they were made."""
+    """What one user has in flight. answers: in the order in which they were made."""
 
     __slots__ = ("answers", "bytes", "freed", "request_bytes", "turn")
 
     def __init__(self) -> None:
         self.answers: dict[ResponseBuffer, None] = {}
         self.bytes = 0
-        """Of both."""
+        """Of answers and requests."""
         self.request_bytes = 0
         self.turn = anyio.Lock(fast_acquire=True)
         """Requests that wait for room: the first alone looks for it."""
@@ -86,7 +86,7 @@ class _UserBuffers:
         """Rung for that one where there may be room."""
 
     def give_up_one(self) -> None:
-        """The oldest of those that nobody reads, or that has been read for too long."""
+        """Give up the oldest answer that nobody reads, or that is read too slowly."""
         now = event_loop.now()
         for one in self.answers:
             is_unread = now > one.moved_at + limits.UNREAD_SECONDS_MAX
@@ -96,7 +96,7 @@ class _UserBuffers:
 
 
 class ResponseBuffer:
-    """One answer on its way, of `count` bytes."""
+    """The room of one answer on its way. is_kept: it was not given up."""
 
     __slots__ = ("_count", "_held", "_scope", "begun_at", "is_kept", "moved_at")
 
@@ -127,7 +127,7 @@ class ResponseBuffer:
         self.moved_at = event_loop.now()
 
     def give_up(self) -> None:
-        """Whoever sends it is to stop."""
+        """Whoever sends it stops: `moves` raises TimeoutError."""
         self.is_kept = False
         if self._scope is not None:
             self._scope.deadline = event_loop.now()
@@ -141,7 +141,7 @@ class RequestBuffer:
     def __init__(self, held: _UserBuffers) -> None:
         self._held, self._count = held, 0
 
-    async def room(self, count: int) -> bool:
+    async def reserve(self, count: int) -> bool:
         """Hold `count` bytes in all, once the user's other requests leave room. True: it waited."""
         more, held = count - self._count, self._held
         if more <= 0:
@@ -158,7 +158,7 @@ class RequestBuffer:
         return self._held.request_bytes + more <= limits.REQUESTS_BYTES_MAX
 
     def free(self) -> None:
-        """They are answered, or the connection ends."""
+        """All requests it holds are answered, or the connection ends."""
         if self._count:
             self._change(-self._count)
             self._held.freed.ring()

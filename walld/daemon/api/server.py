@@ -25,7 +25,7 @@ from walld_client.wire.framing import FrameTooLong, encode, frame_bytes, split
 from walld import limits
 from walld.daemon import event_loop
 from walld.daemon.api.paged_answers import PagedLines
-from walld.daemon.api.rate_limit import Pace
+from walld.daemon.api.rate_limit import RateLimit
 from walld.daemon.api.response_buffers import ResponseBuffer, ResponseBuffers
 from walld.engine.protocol_errors import explain
 from walld.errors import FormatError, ProtocolError, Refusal
@@ -100,7 +100,7 @@ class QueryServer:
         self._wholes: dict[int, anyio.Lock] = {}
         """By uid of the peer: the files' thread has others' sessions to open."""
         self._made_at_ms = made_at_ms
-        self._pace = Pace(agents_wait, other_users_wait)
+        self._rate_limit = RateLimit(agents_wait, other_users_wait)
         self._held = ResponseBuffers()
         self._decode = msgspec.msgpack.Decoder(wire.FromQuery).decode
         self._answers: dict[type, Callable[[Connection, Any], Awaitable[Any]]] = {
@@ -116,7 +116,7 @@ class QueryServer:
         caller = self._query_sockets.add(peer, connection)
         readable = event_loop.Readable(peer)
         buffer, since = bytearray(rest), event_loop.now()
-        held = self._held.request(connection.uid)
+        requests = self._held.requests_of(connection.uid)
         heard = 0
         try:
             while True:
@@ -128,9 +128,9 @@ class QueryServer:
                         since = event_loop.now()
                     await self._answer_all(caller, bodies)
                     del bodies, left
-                    held.free()
+                    requests.free()
                 announced = frame_bytes(buffer)
-                if announced > _FIRST_READ_BYTES and await held.room(announced):
+                if announced > _FIRST_READ_BYTES and await requests.reserve(announced):
                     since = event_loop.now()  # it was not read meanwhile
                 if caller.takes_no_answers:
                     data = _what_is_there(peer) if heard <= limits.SOCKET_BYTES_MAX else b""
@@ -158,7 +158,7 @@ class QueryServer:
         except (OSError, _Over):
             pass  # the peer is gone, and all it said is read; or it was told to come again
         finally:
-            held.free()
+            requests.free()
             self._query_sockets.end(caller)
             readable.close()
             peer.close()
@@ -178,7 +178,7 @@ class QueryServer:
         """
         caller.goes_on = since is not None or readable.has_come
         if caller.goes_on:
-            await self._pace.step(caller.connection.uid)
+            await self._rate_limit.wait(caller.connection.uid)
         else:
             await readable.wait()  # a read that finds nothing costs as much as one that finds it
         while True:
@@ -231,7 +231,7 @@ class QueryServer:
             caller.is_done = False  # it is read, and the loop may have its turn before it is taken
             waited_for = at == 1 and not caller.goes_on
             count = len(bodies[at - 1])
-            await self._pace.step(caller.connection.uid, count, is_waited_for=waited_for)
+            await self._rate_limit.wait(caller.connection.uid, count, is_waited_for=waited_for)
             request, bodies[at - 1] = self._decoded(bodies[at - 1]), b""
             if isinstance(request, wire.Append):
                 found = await self._outcome(caller, request, self._sessions.take)
@@ -316,7 +316,7 @@ class QueryServer:
             self._turns[uid] = turns
         async with turns:
             if not isinstance(request, wire.PutArtifact):
-                await self._held.room(uid)
+                await self._held.wait_for_room(uid)
             return await answer(connection, request)
 
     async def _until_ready(self, caller: QuerySocket) -> None:

@@ -1,12 +1,12 @@
-"""Log lines on their way to stderr: a bounded queue, and the one thread that waits for a reader.
+"""Writes log lines to stderr from a bounded queue, in the one thread that waits for a reader.
 
 Owns: the queue, its thread, and the count of what found no room. Refuses: what a line looks like,
 and which are worth one (`logs.py`).
 
-Invariants: who logs waits for nobody: where nobody reads stderr (a pager, a log shipper that hangs,
+Invariants: who logs does not wait. Where nobody reads stderr (a pager, a log shipper that hangs,
 journald on a disk that does), or a write fails, the thread alone waits. Lines are written whole and
-in the order they were logged. Once one has found no room none does until the queue is empty, so
-that a single line, in the place of all that were dropped, says how many.
+in the order they were logged. Once a line has found no room none does until the queue is empty, so
+that one line, in the place of all that were dropped, says how many there were.
 """
 
 from __future__ import annotations
@@ -40,12 +40,12 @@ class QueuedHandler(logging.Handler):
         self._begin()
 
     def _begin(self) -> None:
-        """With nothing in it, in this process."""
+        """An empty queue, of this process."""
         self._pid = os.getpid()
         self._thread: threading.Thread | None = None
         self._changed = threading.Condition()
         self._lines: deque[bytes] = deque()
-        """The first is the one that is written now."""
+        """Oldest first: that one is being written."""
         self._bytes = 0
         self._untold = 0
         """Dropped, and not said yet."""
@@ -85,7 +85,7 @@ class QueuedHandler(logging.Handler):
             )
 
     def close(self) -> None:
-        """Its thread ends once the queue is empty, or takes no more."""
+        """Let the thread end once the queue is empty, or a write fails."""
         with self._changed:
             self._is_closed = True
             self._changed.notify_all()
@@ -160,7 +160,7 @@ class QueuedHandler(logging.Handler):
             return self._lines[0]
 
     def _write(self, rest: bytes) -> bool:
-        """All of it, however long that takes; False where it fails and nobody logs any more."""
+        """Write all of it, however long that takes. False: it failed, and the handler is closed."""
         while rest:
             try:
                 rest = rest[os.write(self._fd, rest) :]
@@ -175,7 +175,7 @@ class QueuedHandler(logging.Handler):
         return True
 
     def _wait_to_retry(self) -> bool:
-        """The reader is gone, or the disk of a log file is full."""
+        """The reader is gone, or the disk of a log file is full. False: closed, so no other try."""
         with self._changed:
             self._is_failing = True
             self._changed.notify_all()  # who flushes is not to wait for it

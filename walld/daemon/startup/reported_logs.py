@@ -1,10 +1,11 @@
-"""Keeps who knows of another log than this directory holds, and what that is to an answer.
+"""Remembers which clients know of another log than this directory holds: to them nothing is proven.
 
-Owns: the rows and the file of `recovery/other_logs.py` while a daemon runs, and the words for them.
-Refuses: their bytes, who says what (`transport/acceptor.py`), answers (`api/`).
+Owns: the rows and the file `made` (`recovery/other_logs.py`) while a daemon runs, and the sentences
+about them. Refuses: their bytes, hearing what a client knows (`transport/acceptor.py`), answers
+(`api/`).
 
-A word counts at once, in memory. It is written down before its client is let in: one that was told
-of this log since would not say it again to the next daemon.
+What a client says counts at once, in memory. It is written down before that client is let in: from
+then on it knows this log, and would not name the other one to the next daemon.
 """
 
 from __future__ import annotations
@@ -51,7 +52,7 @@ _log = logging.getLogger("walld.recovery")
 
 
 def check_data(data: str) -> None:
-    """NoData where a directory holds nothing, or is not there. Nothing is made."""
+    """For --expect-data: NoData where the directory holds none, or is not there. Makes nothing."""
     try:
         with patiently(partial(RealDisk, data, read_only=True)) as disk:
             is_there = holds_data(RetryingDisk(disk))
@@ -66,7 +67,7 @@ def check_data(data: str) -> None:
 
 
 class OtherLogs:
-    """Of one daemon."""
+    """What one daemon knows of other logs."""
 
     def __init__(
         self,
@@ -85,10 +86,10 @@ class OtherLogs:
         self._made = Made()
         self._rows: set[int | None] = set()
         self._unwritten: dict[int | None, str] = {}
-        """Rows that are to be written: what each says."""
+        """Rows that are to be written, by uid: what each says."""
         self._has_begun = False
         self._is_written = True
-        """`made` says what is known here."""
+        """The file `made` says what is known here."""
         self._wanted = event_loop.Bell()
 
     @property
@@ -96,9 +97,12 @@ class OtherLogs:
         """When a start made the directory, or found it empty; 0: not known."""
         return self._made.at_ms
 
-    async def begin(self, data: str, told: LockRecord, wall_ms: int) -> None:
-        """Before anything is made in the directory. told: LOCK, as it was before."""
-        found = await self._worker.run(partial(_look, self._disk, told))
+    async def begin(self, data: str, lock_before: LockRecord, wall_ms: int) -> None:
+        """Read what is known, before a start makes anything in the directory.
+
+        lock_before: LOCK as it was before this start.
+        """
+        found = await self._worker.run(partial(_look, self._disk, lock_before))
         early = self._made.told
         self._made, self._rows = found.made, found.rows
         if found.was_empty:
@@ -107,9 +111,9 @@ class OtherLogs:
             )
             _log.warning(text, data)
             self._made.at_ms, self._is_written = wall_ms, False
-        log = told.log_uuid
-        if told.epoch and log != self._log_uuid and log.hex() not in self._made.known:
-            # It is gone, and quarantine/wal says so to everybody.
+        log = lock_before.log_uuid
+        if lock_before.epoch and log != self._log_uuid and log.hex() not in self._made.known:
+            # That log is gone, and quarantine/wal says so to everybody.
             self._made, self._is_written = known_as(self._made, [log]), False
         self._has_begun = True
         for uid, logs in early:
@@ -118,7 +122,9 @@ class OtherLogs:
         await self._try()
 
     def heard(self, uid: int, log: bytes) -> bool:
-        """A client of that uid was told of that log. True: news, which is to be written first."""
+        """A client of that uid knows of that log. True: that is news, and to be written down before
+        the client is let in.
+        """
         name = log.hex()
         if not log or log == self._log_uuid or self._made.is_known(uid, name):
             return False
@@ -158,7 +164,7 @@ class OtherLogs:
 
     @property
     def trouble(self) -> str | None:
-        """The operator's own row, in words; clients' words put a daemon in no trouble."""
+        """The operator's own row, in words: what clients say is no trouble of the daemon."""
         if ALL_USERS not in self._rows:
             return None
         row = f"{QUARANTINE_DIR}/{row_name(ALL_USERS)}"
@@ -169,14 +175,14 @@ class OtherLogs:
         )
 
     async def run(self) -> None:
-        """Write down what is heard, for ever."""
+        """Write down what was heard, for ever."""
         while True:
             await self._wanted.wait(None if self._is_written else limits.DISK_RETRY_SECONDS)
             await self._try()
             self._noted()
 
     async def _try(self) -> None:
-        """What cannot be written counts all the same, and is tried again."""
+        """Write what is not written yet. What cannot be counts all the same, and is tried again."""
         while not self._is_written:
             unwritten, self._unwritten, self._is_written = self._unwritten, {}, True
             try:
@@ -194,9 +200,9 @@ class _Found(NamedTuple):
     was_empty: bool
 
 
-def _look(disk: Disk, told: LockRecord) -> _Found:
+def _look(disk: Disk, lock_before: LockRecord) -> _Found:
     """In the thread."""
-    was_empty = is_empty(disk, told)
+    was_empty = is_empty(disk, lock_before)
     try:
         return _Found(Made() if was_empty else read_made(disk), rows(disk), was_empty)
     except OSError as error:  # of quarantine/ that is a doubt of everybody's (`quarantine.py`)

@@ -64,7 +64,7 @@ class Acceptor:
         heard: Callable[[int, bytes], bool],
     ) -> None:
         """hand_over: takes a query connection's socket and what came behind its Hello. heard: is
-        told which log a client of a uid knows; where it says so, an agent waits until `open`.
+        told which log a client of a uid knows; where it returns True, an agent waits until `open`.
         """
         self._engine = engine
         self._connections = connections
@@ -76,6 +76,7 @@ class Acceptor:
         self._selector = select.epoll()
         """Listeners, and peers that have not said who they are."""
         self._parked: list[Newcomer] = []
+        """Agents that wait until `open`."""
         self.is_open = False
         """The log is read: agents may come in."""
 
@@ -93,7 +94,9 @@ class Acceptor:
         return [fd for fd, _ in self._selector.poll(0, most)]
 
     def listen_at(self, listener: socket.socket, instead: socket.socket) -> None:
-        """In the place of one whose file is gone: it is closed, once those who came are let in."""
+        """Listen there instead of at `instead`, whose file is gone: that is closed once those who
+        have connected to it are let in.
+        """
         self._listeners[listener.fileno()] = listener
         self._selector.register(listener, select.EPOLLIN)
         self._accept_all(instead.fileno())
@@ -104,7 +107,7 @@ class Acceptor:
     # --- accepting ------------------------------------------------------------------------------
 
     def accept(self, fd: int, most: int = ACCEPTS_MAX) -> bool:
-        """At most so many of those who wait. False: it failed for want of descriptors or memory."""
+        """Accept at most so many of those who wait. False: no descriptor or memory for it."""
         listener = self._listeners[fd]
         for _ in range(most):
             try:
@@ -122,7 +125,7 @@ class Acceptor:
         return True
 
     def _accept_all(self, fd: int) -> None:
-        """Until nobody new came."""
+        """Everybody who has connected to that listener."""
         before = -1
         while before != self._connections.admitted:
             before = self._connections.admitted
@@ -220,7 +223,7 @@ class Acceptor:
 
 
 def _who_is_nobody() -> str:
-    """What is to be done about a peer of the overflow uid."""
+    """Why a peer of uid 65534 is refused, and what to do about it."""
     if has_all_uids():
         return (
             "this process runs as uid 65534 (nobody), which services of any kind share: run it "

@@ -52,8 +52,10 @@ class Peer:
         self.frame_since: float | None = None
         """Since when a frame is begun and not whole."""
         self.selector: select.epoll | None = None
-        """Where it is watched: the door or the sweep. None: nowhere, since the log is being read,
-        or it has given its share, or an earlier connection of its producer is read first."""
+        """Where it is watched: by the acceptor or by the sweep. None: nowhere, because the log is
+        being read, or it has given its share, or an earlier connection of its producer is read
+        first.
+        """
 
     def watch(self, selector: select.epoll | None) -> None:
         """Be watched there and no longer where it was."""

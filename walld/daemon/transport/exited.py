@@ -83,7 +83,7 @@ class ExitedPeers:
         """Users whose dead have given their part in this turn: none of them gives anything more."""
 
     def are_none(self) -> bool:
-        """Nobody has exited or hung up by now who is not seen off, and nobody is at the door."""
+        """Nobody has exited or hung up by now who is not seen off, and no newcomer waits."""
         news = self._news.poll(0, 1)
         return not (
             news or self._left or self._liveness.have_exited or self._query_sockets.are_gone

@@ -64,8 +64,8 @@ class FairQueue:
     def look_for_room(self) -> None:
         """Pause agents when the queue is full, until it is at half; a full disk pauses nobody.
 
-        What is not read is not lost: it stays in the kernel's buffers, and its age counts. The door
-        stays open, so that somebody can ask what is wrong.
+        What is not read is not lost: it stays in the kernel's buffers, and its age counts.
+        Newcomers are let in all the same, so that somebody can ask what is wrong.
         """
         was_paused = self.is_paused
         full = self._engine.is_full or (was_paused and not self._engine.has_room)

@@ -1,4 +1,4 @@
-"""Closes connections whose frame begins and is never completed.
+"""Closes connections of agents and newcomers whose frame begins and is never completed.
 
 Owns: when a frame has had its time. Refuses: when it was begun (`socket_reader.py`), a query's
 frames (`server.py`).
@@ -30,7 +30,7 @@ __all__ = ["FrameTimeouts"]
 
 
 class FrameTimeouts:
-    """Looks for them."""
+    """Looks for frames that were begun too long ago."""
 
     def __init__(
         self, connections: Connections, fair_queue: FairQueue, turn: Callable[[Peer, int], int]

@@ -66,10 +66,14 @@ class ProcessShares:
         """A flush waits for a disk that hangs: nobody gains by holding."""
 
     def _come(self) -> int:
+        """All work that has ever come, from everybody."""
         return self._engine.counters.received_bytes + limits.EVENT_BYTES * self._engine.decoder.slow
 
     def look(self, now: float) -> None:
-        """Is reading tight? Asked once a slice: what it takes to know that is one subtraction."""
+        """Note who asked for a flush since the last look, and whether reading is tight.
+
+        Called once a slice, so it is cheap where nobody asked: one subtraction.
+        """
         self._now = now
         if self._engine.askers:
             for uid, process in self._engine.askers:
@@ -136,4 +140,5 @@ class ProcessShares:
 
 
 def _account(process: Process) -> Process | int:
+    """Under what is counted that it gave: all of a user that have exited are one."""
     return process.uid if process.has_exited else process

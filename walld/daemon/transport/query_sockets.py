@@ -97,7 +97,7 @@ class QuerySockets:
         return bool(self._gone)
 
     def add(self, peer: socket.socket, connection: Connection) -> QuerySocket:
-        """One that was handed over by the door."""
+        """A query connection that the acceptor has handed over."""
         caller = QuerySocket(peer, connection)
         self._by_fd[peer.fileno()] = caller
         self._selector.register(peer.fileno(), 0)  # a hang-up is always told

@@ -52,7 +52,7 @@ _TURNS_AT_ONCE = 16
 _REST_SHARE = 4
 """No rest is longer than this part of the bound: what came in it has the others to be written."""
 _LETTING_IN_TIMES = 800
-"""So many looks at the door let in more than wait in any backlog."""
+"""So many looks at the acceptor let in more than wait in any backlog."""
 
 
 class SocketReader:
@@ -242,7 +242,7 @@ class SocketReader:
         self.begin_parked()
 
     def begin_parked(self) -> None:
-        """Agents that have waited at the door."""
+        """Begin with the agents that the acceptor has parked."""
         for newcomer in self._acceptor.open():
             self._let(self._begin, newcomer)
         self._swept()
@@ -341,7 +341,7 @@ class SocketReader:
     def _read(self, peer: Peer, at_ms: int, most: int = limits.READ_BYTES_MAX) -> int:
         """At most so many bytes of one connection. Returns how many it gave."""
         try:
-            # At the door enough for a Hello: what follows is read in turns, as everybody's.
+            # Of a newcomer enough for a Hello: what follows is read in turns, as everybody's.
             let_in = peer.connection.producer is not None
             data = peer.socket.recv(most if let_in else limits.DOOR_READ_BYTES)
         except (BlockingIOError, InterruptedError):

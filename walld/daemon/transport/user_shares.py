@@ -8,7 +8,8 @@ Whoever waits for a flush waits for all that is in it. Parts by process, and a l
 process and each of its streams, are as much as somebody starts processes and streams: beside 20
 processes of short replies another user's agents waited 12 times as long as alone (p99), beside
 10,000 live streams 8 times. So while one user waits all processes of another give one share
-together, and all that they say counts, little things too. Within it they take turns.
+together, and all that they say counts, little things too. Within it they take turns. Where several
+other users give much, each has an even part of a share.
 
 A share is work of less time than the flush itself takes: USER_BYTES, or what goes in a fraction of
 the time of the disk's last writes (USER_BYTES_PER_SECOND): where each write takes 20 ms there are
@@ -51,7 +52,9 @@ class UserShares:
         self._write_seconds_before, self._write_seconds = self._write_seconds, seconds
 
     def renew(self) -> None:
-        """A flush has begun. The shorter of two writes counts: once is no slow disk."""
+        """A flush has begun: everybody has a new share. The shorter of the last two writes counts,
+        since one slow write is no slow disk.
+        """
         much = sum(spent > limits.LITTLE_BYTES for spent in self._spent.values())
         steady = min(self._write_seconds, self._write_seconds_before)
         together = max(limits.USER_BYTES, int(steady * limits.USER_BYTES_PER_SECOND))

@@ -1,8 +1,8 @@
 """Connects to a daemon: where, how often, and what is logged when there is none.
 
 Owns: the attempts of one link, their backoff, the new socket's settings, and the one log line for
-the first event that cannot be delivered. Refuses: what is sent, and when an attempt is due is
-only answered, not awaited.
+the first event that cannot be delivered. Refuses: what is sent, and waiting: it says when an
+attempt is due (`retry_at`), the I/O thread waits for that.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ class Reconnect:
     """Attempts to connect.
 
     path: of the latest attempt. connections: attempts that succeeded. retry_at: monotonic time
-    before which none should be made. told: people know that events are not delivered.
+    before which none should be made. told: it is in the log that events are not delivered.
     """
 
     __slots__ = (

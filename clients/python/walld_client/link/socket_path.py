@@ -27,6 +27,7 @@ from hashlib import sha256
 from walld_client.link.path_walk import OTHERS_WRITE, is_unmapped, walk
 
 __all__ = [
+    "SOCKET_PATH_BYTES_MAX",
     "check_length",
     "check_server",
     "find_socket",
@@ -75,7 +76,7 @@ def find_socket(given: str | None) -> str:
         unsafe = True
     if unsafe:
         raise PermissionError(
-            1,
+            errno.EPERM,
             f"{os.path.dirname(per_uid)} is not a directory that only uid {uid} can use, its "
             "socket is not trusted; remove it or set WALLD_SOCKET",
         )

@@ -14,7 +14,7 @@ from walld_client.wire.framing import encode
 
 from walld import limits
 from walld.daemon.api import rate_limit
-from walld.daemon.api.rate_limit import Pace
+from walld.daemon.api.rate_limit import RateLimit
 
 USER, OTHER = 4000, 4001
 CALL_SECONDS = limits.ASKING_SLICE_SECONDS / 8
@@ -45,18 +45,18 @@ def test_who_asks_without_a_pause_leaves_the_loop_its_turns() -> None:
     """Also where there is a crowd of them: a turn lasts a slice, whoever asks in it."""
     asked = turns = 0
 
-    async def asking(paces: Pace) -> None:
+    async def asking(limit: RateLimit) -> None:
         nonlocal asked
         for _ in range(200):
-            await paces.step(USER)
+            await limit.wait(USER)
             asked += 1
 
     async def main() -> None:
         nonlocal turns
-        paces = Pace(nobody, beside_nobody)
+        limit = RateLimit(nobody, beside_nobody)
         async with anyio.create_task_group() as tasks:
             for _ in range(5):
-                tasks.start_soon(asking, paces)
+                tasks.start_soon(asking, limit)
             while asked < 1000:
                 before = asked
                 await checkpoint()
@@ -70,20 +70,20 @@ def test_who_asks_without_a_pause_leaves_the_loop_its_turns() -> None:
 
 def test_another_user_waits_for_no_slice_but_his_own() -> None:
     async def main() -> None:
-        paces = Pace(nobody, beside_nobody)
+        limit = RateLimit(nobody, beside_nobody)
         other_waited = 0
 
         async def asking() -> None:
             for _ in range(1000):
-                await paces.step(USER)
+                await limit.wait(USER)
 
         async with anyio.create_task_group() as tasks:
             for _ in range(50):
                 tasks.start_soon(asking)
             for _ in range(20):
-                await paces.step(OTHER)
+                await limit.wait(OTHER)
                 before = anyio.current_time()
-                await paces.step(OTHER)
+                await limit.wait(OTHER)
                 other_waited += anyio.current_time() > before
             tasks.cancel_scope.cancel()
         assert other_waited == 0
@@ -91,7 +91,7 @@ def test_another_user_waits_for_no_slice_but_his_own() -> None:
     run(main)
 
 
-async def turns_of_a_crowd(paces: Pace) -> int:
+async def turns_of_a_crowd(limit: RateLimit) -> int:
     """How often the loop comes round while fifty connections ask one by one."""
     turns = begun = 0
     left = 50
@@ -100,7 +100,7 @@ async def turns_of_a_crowd(paces: Pace) -> int:
         nonlocal begun, left
         begun += 1
         for _ in range(20):
-            await paces.step(USER, is_waited_for=True)
+            await limit.wait(USER, is_waited_for=True)
         left -= 1
 
     async with anyio.create_task_group() as tasks:
@@ -118,9 +118,9 @@ def test_a_crowd_that_asks_one_by_one_leaves_the_loop_its_turns_where_another_us
     """All 200 were answered in one turn of the loop, again and again: an ack took 75 ms, not 8."""
 
     async def main() -> None:
-        paces = Pace(nobody, beside_nobody)
-        await paces.step(OTHER, is_waited_for=True)
-        assert await turns_of_a_crowd(paces) >= 1000 // 13
+        limit = RateLimit(nobody, beside_nobody)
+        await limit.wait(OTHER, is_waited_for=True)
+        assert await turns_of_a_crowd(limit) >= 1000 // 13
 
     run(main)
 
@@ -128,11 +128,11 @@ def test_a_crowd_that_asks_one_by_one_leaves_the_loop_its_turns_where_another_us
 @pytest.mark.parametrize("is_waited_for", [True, False])
 def test_where_an_agent_waits_there_is_a_rest_behind_each_slice(is_waited_for: bool) -> None:
     async def main() -> None:
-        paces, begun = Pace(lambda: True, beside_nobody), anyio.current_time()
+        limit, begun = RateLimit(lambda: True, beside_nobody), anyio.current_time()
 
         async def asking() -> None:
             for _ in range(20):
-                await paces.step(USER, is_waited_for=is_waited_for)
+                await limit.wait(USER, is_waited_for=is_waited_for)
 
         async with anyio.create_task_group() as tasks:
             for _ in range(50):
@@ -147,12 +147,12 @@ def test_who_asks_after_a_pause_waits_for_no_rest(told: list[float]) -> None:
     """An append of a program whose agent waits for its acks took 1.9 ms, not 0.7."""
 
     async def main() -> None:
-        paces = Pace(lambda: True, beside_nobody)
+        limit = RateLimit(lambda: True, beside_nobody)
         for is_waited_for in (True, False):
-            await paces.step(USER)
+            await limit.wait(USER)
             told[0] += limits.ASKING_SLICE_SECONDS + limits.ASKING_REST_SECONDS
             begun = anyio.current_time()
-            await paces.step(USER, is_waited_for=is_waited_for)
+            await limit.wait(USER, is_waited_for=is_waited_for)
             assert (anyio.current_time() > begun) != is_waited_for
 
     run(main)
@@ -164,13 +164,13 @@ def test_long_requests_rest_by_their_bytes_while_another_user_waits() -> None:
 
     async def main() -> None:
         waiting = {OTHER}
-        paces = Pace(nobody, lambda uid: bool(waiting - {uid}))
+        limit = RateLimit(nobody, lambda uid: bool(waiting - {uid}))
 
         async def took(uid: int, count: int) -> float:
             begun = anyio.current_time()
             async with anyio.create_task_group() as tasks:
                 for _ in range(many):
-                    tasks.start_soon(paces.step, uid, count)
+                    tasks.start_soon(limit.wait, uid, count)
             return anyio.current_time() - begun
 
         least = many * count / limits.ASKING_BYTES_PER_SECOND
@@ -187,12 +187,12 @@ def test_a_long_request_behind_a_pause_waits_for_no_rest(told: list[float]) -> N
     count = 250_000
 
     async def main() -> None:
-        paces = Pace(lambda: True, lambda _uid: True)
+        limit = RateLimit(lambda: True, lambda _uid: True)
         for pause in (0.1, 0.0):
-            await paces.step(USER)
+            await limit.wait(USER)
             told[0] += pause
             begun = anyio.current_time()
-            await paces.step(USER, count, is_waited_for=True)
+            await limit.wait(USER, count, is_waited_for=True)
             assert (anyio.current_time() > begun) == (not pause)
 
     run(main)
@@ -200,7 +200,7 @@ def test_a_long_request_behind_a_pause_waits_for_no_rest(told: list[float]) -> N
 
 def test_a_crowd_that_is_alone_shares_its_flushes() -> None:
     async def main() -> None:
-        assert await turns_of_a_crowd(Pace(nobody, beside_nobody)) == 0
+        assert await turns_of_a_crowd(RateLimit(nobody, beside_nobody)) == 0
 
     run(main)
 
@@ -210,11 +210,13 @@ def steps(monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Who was held to a slice, as often as he was: by uid."""
     held: list[int] = []
 
-    async def step(_paces: Pace, uid: int, _count: int = 0, *, is_waited_for: bool = False) -> None:
+    async def wait(
+        _limit: RateLimit, uid: int, _count: int = 0, *, is_waited_for: bool = False
+    ) -> None:
         if not is_waited_for:
             held.append(uid)
 
-    monkeypatch.setattr(Pace, "step", step)
+    monkeypatch.setattr(RateLimit, "wait", wait)
     return held
 
 

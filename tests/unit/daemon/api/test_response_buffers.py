@@ -64,9 +64,9 @@ def test_room_is_made_of_what_nobody_reads() -> None:
             for name, count in (("first", LONG), ("second", LONG), ("third", 1)):
                 tasks.start_soon(unread, name, count)
                 await anyio.sleep(A_BIT_SECONDS)
-            await held.room(OTHER)
+            await held.wait_for_room(OTHER)
             assert anyio.current_time() == pytest.approx(3 * A_BIT_SECONDS), "others do not wait"
-            await held.room(USER)
+            await held.wait_for_room(USER)
             assert limits.UNREAD_SECONDS_MAX < anyio.current_time() < 2
             assert gone == ["first", "second"]
             tasks.cancel_scope.cancel()
@@ -80,7 +80,7 @@ def test_one_that_is_read_has_more_time() -> None:
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(given_up, held.hold(USER, LONG), 0.5)
             await anyio.sleep(A_BIT_SECONDS)
-            await held.room(USER)
+            await held.wait_for_room(USER)
             assert anyio.current_time() == pytest.approx(limits.READ_SECONDS_MAX, abs=0.2)
 
     run(main)
@@ -125,19 +125,19 @@ def test_long_requests_wait_for_room_in_their_order() -> None:
         had: list[str] = []
 
         async def asks(name: str) -> None:
-            one = held.request(USER)
-            assert await one.room(MIB), "it waited"
+            one = held.requests_of(USER)
+            assert await one.reserve(MIB), "it waited"
             had.append(name)
 
-        full = [held.request(USER) for _ in range(MANY)]
+        full = [held.requests_of(USER) for _ in range(MANY)]
         for one in full:
-            assert not await one.room(MIB)
-            assert not await one.room(MIB // 2), "it has that"
+            assert not await one.reserve(MIB)
+            assert not await one.reserve(MIB // 2), "it has that"
         async with anyio.create_task_group() as tasks:
             for name in ("first", "second"):
                 tasks.start_soon(asks, name)
                 await anyio.sleep(A_BIT_SECONDS)
-            assert not await held.request(OTHER).room(MIB), "others do not wait"
+            assert not await held.requests_of(OTHER).reserve(MIB), "others do not wait"
             await anyio.sleep(60)
             assert had == []
             full[0].free()
@@ -154,12 +154,12 @@ def test_requests_alone_keep_no_answer_waiting_and_no_answer_them() -> None:
     async def main() -> None:
         held = ResponseBuffers()
         for _ in range(MANY):
-            assert not await held.request(USER).room(MIB)
+            assert not await held.requests_of(USER).reserve(MIB)
         with anyio.fail_after(A_BIT_SECONDS):
-            await held.room(USER)
+            await held.wait_for_room(USER)
         last = ResponseBuffers()
         with last.hold(USER, 2 * LONG):
-            assert not await last.request(USER).room(MIB)
+            assert not await last.requests_of(USER).reserve(MIB)
 
     run(main)
 
@@ -167,13 +167,13 @@ def test_requests_alone_keep_no_answer_waiting_and_no_answer_them() -> None:
 def test_a_long_answer_waits_for_the_room_of_both() -> None:
     async def main() -> None:
         held = ResponseBuffers()
-        request = held.request(USER)
-        await request.room(limits.REQUESTS_BYTES_MAX)
+        request = held.requests_of(USER)
+        await request.reserve(limits.REQUESTS_BYTES_MAX)
         with held.hold(USER, LONG - limits.REQUESTS_BYTES_MAX):
             with anyio.move_on_after(0.5) as waited:
-                await held.room(USER)
+                await held.wait_for_room(USER)
             assert waited.cancelled_caught
             request.free()
-            await held.room(USER)
+            await held.wait_for_room(USER)
 
     run(main)
