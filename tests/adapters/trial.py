@@ -25,6 +25,7 @@ from adapters.replay import Replay
 __all__ = [
     "Nursery",
     "Trial",
+    "check_gate_behind_a_tool",
     "check_kept_before_it_is_handed_on",
     "check_killed_behind_each_frame",
     "check_killed_in_a_tool",
@@ -130,6 +131,37 @@ def check_killed_in_a_tool(trial: Trial, daemon: DaemonProcess) -> None:
     running = {"Oslo": "call_a", "Rome": "call_b"}
     assert {running[city] for (city,) in trial.words("running")} <= started
     assert (reply.status, reply.partial_reason) == ("crashed", "tool_open")
+
+
+def check_gate_behind_a_tool(programs: Nursery, daemon: DaemonProcess, **spec: Any) -> None:
+    """An agent that is killed while its tool runs, without a line of its own about the call: what
+    the gate says is what `tool_effects` says of the tool, and without that a person is asked. What
+    that cannot say is refused before there is an answer.
+    """
+    external = {"weather": ("external-write", "rerun-after-check")}
+    words = {}
+    for name, effects in (("declared", external), ("undeclared", None)):
+        session = f"{name}-{os.urandom(8).hex()}"
+        trial = programs.run(**spec | {"session": session, "tool_effects": effects, "stall": True})
+        until(
+            lambda trial=trial: trial.words("running") or trial.words("raised"), "a tool that runs"
+        )
+        assert trial.raised is None, trial.lines
+        trial.kill()
+        daemon.orphan(trial.words("stream")[0][0])
+        gate = daemon.reader.session(session).resume_check()
+        calls = [(one["call_id"], one["tool"], one["may"], one["why"]) for one in gate["calls"]]
+        words[name] = gate["status"], calls
+    wrong = {"weather": ("external", "rerun-after-check")}
+    trial = programs.run(**spec | {"tool_effects": wrong, "stall": True})
+    trial.ended()
+    (raised,) = trial.words("raised")
+    assert "tool_effects['weather']: side_effect must be one of none, read," in " ".join(raised)
+    asked = [(one, "weather", "ask_user", "undeclared") for one in ("call_a", "call_b")]
+    assert words == {
+        "declared": ("check", [(*one[:2], "check_then_run", "look_first") for one in asked]),
+        "undeclared": ("blocked", asked),
+    }
 
 
 class Trial:

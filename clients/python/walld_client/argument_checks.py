@@ -43,6 +43,7 @@ __all__ = [
     "as_declared",
     "checked_files",
     "checked_list",
+    "checked_word",
     "wrong",
 ]
 
@@ -113,6 +114,12 @@ def checked_list(value: Iterable[Any], name: str, of: str, *kinds: type) -> list
         if not isinstance(one, kinds):
             raise wrong(name, f"a list of {of}", one, " in it")
     return listed
+
+
+def checked_word(name: str, given: object, allowed: tuple[str, ...]) -> None:
+    """One of a vocabulary."""
+    if given not in allowed:
+        raise ValueError(f"{name} must be one of {', '.join(allowed)}, got {brief(given)}")
 
 
 def checked_files(value: Iterable[Any], name: str = "files") -> list[str | os.PathLike[str]]:

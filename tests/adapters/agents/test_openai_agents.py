@@ -10,6 +10,7 @@ from adapters.examples import check
 from adapters.replay import Replay
 from adapters.trial import (
     Nursery,
+    check_gate_behind_a_tool,
     check_kept_before_it_is_handed_on,
     check_killed_behind_each_frame,
     check_killed_in_a_tool,
@@ -89,6 +90,15 @@ def test_cut(programs: Nursery, kept_by: DaemonProcess, wire: str) -> None:
 def test_killed_in_a_tool(programs: Nursery, kept_by: DaemonProcess, wire: str, what: str) -> None:
     trial = programs.run(provider=wire, what=what, model="tool", stall=True, loud=False)
     check_killed_in_a_tool(trial, kept_by)
+
+
+@pytest.mark.parametrize("what", ["run", "tee"])
+@each_wire
+def test_the_gate_behind_a_tool(
+    programs: Nursery, kept_by: DaemonProcess, wire: str, what: str
+) -> None:
+    spec = {"provider": wire, "what": what, "model": "tool", "loud": False}
+    check_gate_behind_a_tool(programs, kept_by, **spec)
 
 
 def test_the_example(kept_by: DaemonProcess, replay: Replay) -> None:

@@ -17,6 +17,7 @@ from adapters.examples import check
 from adapters.replay import Replay
 from adapters.trial import (
     Nursery,
+    check_gate_behind_a_tool,
     check_kept_before_it_is_handed_on,
     check_killed_behind_each_frame,
     check_killed_in_a_tool,
@@ -359,6 +360,14 @@ def test_cut(programs: Nursery, kept_by: DaemonProcess, wire: str) -> None:
 def test_killed_in_a_tool(programs: Nursery, kept_by: DaemonProcess, wire: str, what: str) -> None:
     trial = programs.run(provider=wire, what=what, model="tool", stall=True)
     check_killed_in_a_tool(trial, kept_by)
+
+
+@pytest.mark.parametrize("what", ["run", "run streamed"])
+@each_wire
+def test_the_gate_behind_a_tool(
+    programs: Nursery, kept_by: DaemonProcess, wire: str, what: str
+) -> None:
+    check_gate_behind_a_tool(programs, kept_by, provider=wire, what=what, model="tool")
 
 
 def test_the_example(kept_by: DaemonProcess, replay: Replay) -> None:

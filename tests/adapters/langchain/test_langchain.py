@@ -12,6 +12,7 @@ from adapters.examples import check
 from adapters.replay import Replay
 from adapters.trial import (
     Nursery,
+    check_gate_behind_a_tool,
     check_kept_before_it_is_handed_on,
     check_killed_in_a_tool,
     check_two_replies,
@@ -163,6 +164,15 @@ def test_killed_in_a_tool(
 ) -> None:
     spec = SPEC | {"provider": provider, "colour": colour, "what": "agent", "model": "tool"}
     check_killed_in_a_tool(programs.run(**spec, stall=True), kept_by)
+
+
+@pytest.mark.parametrize("events", [False, True])
+@each_provider
+def test_the_gate_behind_a_tool(
+    programs: Nursery, kept_by: DaemonProcess, provider: str, events: bool
+) -> None:
+    spec = SPEC | {"provider": provider, "what": "agent", "model": "tool", "events": events}
+    check_gate_behind_a_tool(programs, kept_by, **spec)
 
 
 def test_the_example(kept_by: DaemonProcess, replay: Replay) -> None:

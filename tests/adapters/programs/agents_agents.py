@@ -1,7 +1,7 @@
 """A program on OpenAI Agents: an agent with a tool, walld as hooks.
 
 Spec: base (URL), socket, provider (chat | responses), model, what (run | tee | hooks), where hooks
-is a stream that is read without `tee`; stall (bool: the tools never answer).
+is a stream that is read without `tee`; stall (bool: the tools never answer); session, tool_effects.
 """
 
 from __future__ import annotations
@@ -69,7 +69,8 @@ async def main(spec: dict[str, Any], tell: Any) -> None:
     sdk = AsyncOpenAI(base_url=spec["base"] + "/v1", api_key="x", max_retries=0)
     made = OpenAIChatCompletionsModel if spec["provider"] == "chat" else OpenAIResponsesModel
     agent = Agent(name="a", model=made(spec["model"], sdk), tools=[weather])
-    hooks = WalldHooks(walld, "s", on_reply=begun)
+    about = {"on_reply": begun, "tool_effects": spec.get("tool_effects")}
+    hooks = WalldHooks(walld, spec.get("session", "s"), **about)
     try:
         if spec["what"] == "run":
             tell("answer", (await Runner.run(agent, "hello", hooks=hooks)).final_output)

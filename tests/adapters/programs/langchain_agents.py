@@ -2,7 +2,8 @@
 
 Spec: base (URL), socket, provider (openai | responses | anthropic), model, what (model | agent |
 v3 | invoke), streaming, events (bool: model and agent are asked for `stream_events(version="v3")`),
-colour (sync | async), attach (callback | environment), stall (bool: the tools never answer).
+colour (sync | async), attach (callback | environment), stall (bool: the tools never answer),
+session, tool_effects.
 """
 
 from __future__ import annotations
@@ -100,7 +101,8 @@ async def main(spec: dict[str, Any], tell: Any) -> None:
     if spec["attach"] == "environment":
         os.environ |= {"WALLD_LANGCHAIN": spec["session"], "WALLD_SOCKET": spec["socket"]}
     else:
-        config = {"callbacks": [WalldCallback(walld, spec["session"], on_reply=begun)]}
+        about = {"on_reply": begun, "tool_effects": spec.get("tool_effects")}
+        config = {"callbacks": [WalldCallback(walld, spec["session"], **about)]}
     stalling.extend([tell] if spec.get("stall") else [])
     model = model_of(spec)
     calls: dict[Any, str] = {}

@@ -2,12 +2,14 @@
 
 Spec: base (URL), socket, provider (openai | anthropic), model, colour (sync | async), walld (bool),
 first (the model whose stream comes before it into the same reply, and is read whole), n (choices),
-routed (bool: by a Router), instead (the model that the Router falls back to).
+routed (bool: by a Router), instead (the model that the Router falls back to), stall (bool: behind
+the answer it runs its tool, for ever), session, tool_effects.
 """
 
 from __future__ import annotations
 
 import asyncio
+import time
 from contextlib import suppress
 from typing import Any
 
@@ -51,6 +53,13 @@ def asked(spec: dict[str, Any], about: dict[str, Any]) -> tuple[Any, Any, dict[s
     return router.completion, router.acompletion, what
 
 
+def stall(spec: dict[str, Any], tell: Any) -> None:
+    """The program runs the tool that it was asked for, and never comes back."""
+    if spec.get("stall"):
+        tell("running")
+        time.sleep(99)
+
+
 async def main(spec: dict[str, Any], tell: Any) -> None:
     walld = walld_client.connect(spec["socket"])
     about: dict[str, Any] = {"model": f"{spec['provider']}/{spec['model']}", "api_key": "x"}
@@ -59,8 +68,9 @@ async def main(spec: dict[str, Any], tell: Any) -> None:
     about |= {"n": spec["n"]} if "n" in spec else {}
     completion, acompletion, what = asked(spec, about)
     ids: dict[int, str] = {}
-    reply = walld.reply("s", auto_release=False)
+    reply = walld.reply(spec.get("session", "s"), auto_release=False)
     tell("stream", reply.stream_id)
+    told = {"tool_effects": spec.get("tool_effects")}
     try:
         with reply:
             if first := spec.get("first"):
@@ -73,12 +83,13 @@ async def main(spec: dict[str, Any], tell: Any) -> None:
                         list(tee(litellm.completion(**other), reply))
             if spec["colour"] == "async":
                 stream = await acompletion(**what)
-                async for chunk in tee(stream, reply) if spec["walld"] else stream:
+                async for chunk in tee(stream, reply, **told) if spec["walld"] else stream:
                     said(chunk, tell, ids)
             else:
                 stream = completion(**what)
-                for chunk in tee(stream, reply) if spec["walld"] else stream:
+                for chunk in tee(stream, reply, **told) if spec["walld"] else stream:
                     said(chunk, tell, ids)
+            stall(spec, tell)
             reply.end()
         tell("done")
     except Exception as error:

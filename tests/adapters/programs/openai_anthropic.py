@@ -3,12 +3,14 @@
 Spec: base (URL), socket, wire, model, how (hook | tee | middleware), colour (sync | async),
 retries, auto_release, release (once whole), helper (anthropic's messages.stream), leave (after so
 many events), close (what was left), first (of a tee: the model whose stream comes before it into
-the same reply, and is read whole).
+the same reply, and is read whole), stall (bool: behind the answer it runs its tool, for ever),
+session, tool_effects.
 """
 
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
@@ -73,19 +75,21 @@ def make(spec: dict[str, Any], walld: Any, begun: Callable[[str], None]) -> Any:
     """The SDK's client."""
     is_async = spec["colour"] == "async"
     about: dict[str, Any] = {"api_key": "x", "max_retries": spec.get("retries", 0)}
+    session = spec.get("session", "s")
     options = {"on_reply": begun, "auto_release": spec.get("auto_release", False)}
+    options |= {"tool_effects": spec.get("tool_effects")}
     if spec["how"] == "hook":
         if is_async:
-            hook: Any = async_response_hook(walld, "s", **options)
+            hook: Any = async_response_hook(walld, session, **options)
             about["http_client"] = httpx2.AsyncClient(event_hooks={"response": [hook]})
         else:
-            hook = response_hook(walld, lambda: "s", **options)
+            hook = response_hook(walld, lambda: session, **options)
             about["http_client"] = httpx2.Client(event_hooks={"response": [hook]})
     if spec["wire"] == "messages":
         cls: Any = anthropic.AsyncAnthropic if is_async else anthropic.Anthropic
         made = cls(base_url=spec["base"], **about)
         if spec["how"] == "middleware":
-            made = made.with_middleware(WalldMiddleware(walld, "s", **options))
+            made = made.with_middleware(WalldMiddleware(walld, session, **options))
         return made
     cls = openai.AsyncOpenAI if is_async else openai.OpenAI
     return cls(base_url=spec["base"] + "/v1", **about)
@@ -105,6 +109,20 @@ def ask(spec: dict[str, Any], sdk: Any) -> Any:
     return sdk.messages.create(stream=True, **about)
 
 
+def own_reply(spec: dict[str, Any], walld: Any) -> Any:
+    """The program's own, where it tees."""
+    if spec["how"] != "tee":
+        return None
+    return walld.reply(spec.get("session", "s"), auto_release=False)
+
+
+def stall(spec: dict[str, Any], tell: Any) -> None:
+    """The program runs the tool that it was asked for, and never comes back."""
+    if spec.get("stall"):
+        tell("running")
+        time.sleep(99)
+
+
 def run_sync(spec: dict[str, Any], tell: Any) -> None:
     walld = walld_client.connect(spec["socket"])
     ids: list[str] = []
@@ -115,7 +133,7 @@ def run_sync(spec: dict[str, Any], tell: Any) -> None:
         tell("stream", stream_id)
 
     sdk = make(spec, walld, begun)
-    reply = walld.reply("s", auto_release=False) if spec["how"] == "tee" else None
+    reply = own_reply(spec, walld)
     try:
         if reply is not None:
             begun(reply.stream_id)
@@ -126,13 +144,14 @@ def run_sync(spec: dict[str, Any], tell: Any) -> None:
         if spec.get("helper"):
             stream = stream.__enter__()
         if reply is not None:
-            stream = tee(stream, reply)
+            stream = tee(stream, reply, tool_effects=spec.get("tool_effects"))
         for count, event in enumerate(stream, 1):
             SAID[spec["wire"]](event, calls, tell)
             if count == spec.get("leave"):
                 if spec.get("close"):
                     stream.close()
                 break
+        stall(spec, tell)
         tell("done")
     except Exception as error:
         tell("raised", f"{type(error).__module__}.{type(error).__qualname__}", str(error))
@@ -154,7 +173,7 @@ async def run_async(spec: dict[str, Any], tell: Any) -> None:
         tell("stream", stream_id)
 
     sdk = make(spec, walld, begun)
-    reply = walld.reply("s", auto_release=False) if spec["how"] == "tee" else None
+    reply = own_reply(spec, walld)
     try:
         if reply is not None:
             begun(reply.stream_id)
@@ -165,7 +184,7 @@ async def run_async(spec: dict[str, Any], tell: Any) -> None:
         stream = ask(spec, sdk)
         stream = await (stream.__aenter__() if spec.get("helper") else stream)
         if reply is not None:
-            stream = tee(stream, reply)
+            stream = tee(stream, reply, tool_effects=spec.get("tool_effects"))
         count = 0
         async for event in stream:
             SAID[spec["wire"]](event, calls, tell)
@@ -174,6 +193,7 @@ async def run_async(spec: dict[str, Any], tell: Any) -> None:
                 if spec.get("close"):
                     await stream.close()
                 break
+        stall(spec, tell)
         tell("done")
     except Exception as error:
         tell("raised", f"{type(error).__module__}.{type(error).__qualname__}", str(error))

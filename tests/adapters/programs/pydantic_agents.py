@@ -1,7 +1,8 @@
 """A program on Pydantic AI: an agent with a tool, walld as a capability.
 
 Spec: base (URL), socket, provider (chat | responses | messages), model, what (run | run streamed |
-stream | iter), stall (bool: the tools never answer), leave (of a stream: after so many texts).
+stream | iter), stall (bool: the tools never answer), leave (of a stream: after so many texts),
+session, tool_effects.
 """
 
 from __future__ import annotations
@@ -60,8 +61,11 @@ async def main(spec: dict[str, Any], tell: Any) -> None:
         tell("stream", stream_id)
 
     walld = walld_client.connect(spec["socket"])
-    streams = spec["what"] == "run streamed"
-    capability = WalldCapability(walld, "s", on_reply=begun, stream_runs=streams)
+    about = {
+        "stream_runs": spec["what"] == "run streamed",
+        "tool_effects": spec.get("tool_effects"),
+    }
+    capability = WalldCapability(walld, spec.get("session", "s"), on_reply=begun, **about)
     agent = Agent(model_of(spec), capabilities=[capability])
 
     @agent.tool_plain

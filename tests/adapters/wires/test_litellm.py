@@ -10,7 +10,13 @@ import pytest
 from adapters.answers import SCENARIOS, answer, joined, told
 from adapters.examples import check
 from adapters.replay import Replay
-from adapters.trial import Nursery, check_kept_before_it_is_handed_on, kept, wants
+from adapters.trial import (
+    Nursery,
+    check_gate_behind_a_tool,
+    check_kept_before_it_is_handed_on,
+    kept,
+    wants,
+)
 from daemon_process import DaemonProcess
 
 wants("litellm")
@@ -216,6 +222,13 @@ def test_cut(
     reply = kept_by.orphan(trial.words("stream")[0][0])
     assert kept(reply) == trial.told
     assert reply.status == "errored"
+
+
+@each_way
+def test_the_gate_behind_a_tool(
+    programs: Nursery, kept_by: DaemonProcess, provider: str, colour: str
+) -> None:
+    check_gate_behind_a_tool(programs, kept_by, **spec(provider, colour, "tool"))
 
 
 def test_the_example(kept_by: DaemonProcess, replay: Replay) -> None:

@@ -15,7 +15,14 @@ import pytest
 from adapters.answers import SCENARIOS, WIRES, answer, joined, told
 from adapters.examples import check
 from adapters.replay import Replay
-from adapters.trial import Nursery, Trial, check_kept_before_it_is_handed_on, kept, wants
+from adapters.trial import (
+    Nursery,
+    Trial,
+    check_gate_behind_a_tool,
+    check_kept_before_it_is_handed_on,
+    kept,
+    wants,
+)
 from daemon_process import DaemonProcess
 
 wants("httpx2", "openai", "anthropic")
@@ -63,6 +70,14 @@ def test_killed_behind_each_frame(
         reply = kept_by.orphan(stream_of(trial))
         assert kept(reply) == trial.told == joined(expected)
         assert (reply.status, reply.attempts, reply.gaps) == ("crashed", 1, [])
+
+
+@each_way
+def test_the_gate_behind_a_tool(
+    programs: Nursery, kept_by: DaemonProcess, wire: str, how: str, colour: str
+) -> None:
+    spec = {"wire": wire, "how": how, "colour": colour, "model": "tool"}
+    check_gate_behind_a_tool(programs, kept_by, **spec)
 
 
 @pytest.mark.parametrize("wire", WIRES)

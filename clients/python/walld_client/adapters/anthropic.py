@@ -16,6 +16,7 @@ from typing import Any
 
 from walld_client.adapters.frameworks.extras import needs
 from walld_client.adapters.frameworks.recording import Opener, SessionId
+from walld_client.adapters.frameworks.tool_effects import Declared
 from walld_client.client import ClientBase
 
 with needs("anthropic", "anthropic"):
@@ -39,8 +40,9 @@ class WalldMiddleware(anthropic.Middleware):
         *,
         on_reply: Callable[[str], object] | None = None,
         auto_release: bool = False,
+        tool_effects: Declared | None = None,
     ) -> None:
-        self._opener = Opener(client, session_id, on_reply, auto_release)
+        self._opener = Opener(client, session_id, on_reply, auto_release, tool_effects)
 
     def handle(self, request: Any, call_next: Callable[[Any], Any]) -> Any:
         """One attempt of a synchronous client."""

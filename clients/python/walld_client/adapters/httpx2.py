@@ -24,6 +24,7 @@ from typing import Any
 
 from walld_client.adapters.frameworks.extras import needs
 from walld_client.adapters.frameworks.recording import Opener, Recording, SessionId, wire_of_path
+from walld_client.adapters.frameworks.tool_effects import Declared
 from walld_client.client import ClientBase
 from walld_client.reply.reply import ReplyBase
 
@@ -44,6 +45,7 @@ def response_hook(
     *,
     on_reply: Callable[[str], object] | None = None,
     auto_release: bool = False,
+    tool_effects: Declared | None = None,
 ) -> Callable[[httpx2.Response], None]:
     """A hook for `event_hooks={"response": [...]}` of an `httpx2.Client`.
 
@@ -52,8 +54,9 @@ def response_hook(
     id of each reply when its first event is read, for `client.release(stream_id)` once the answer
     is saved.
     auto_release: the program keeps no copy of its own; a whole answer is forgotten at once.
+    tool_effects: as `adapters.tee` has it.
     """
-    opener = Opener(client, session_id, on_reply, auto_release)
+    opener = Opener(client, session_id, on_reply, auto_release, tool_effects)
 
     def hook(response: httpx2.Response) -> None:
         record_response(opener, response)
@@ -67,9 +70,10 @@ def async_response_hook(
     *,
     on_reply: Callable[[str], object] | None = None,
     auto_release: bool = False,
+    tool_effects: Declared | None = None,
 ) -> Callable[[httpx2.Response], Awaitable[None]]:
     """The same for an `httpx2.AsyncClient`; `client` is one of either kind."""
-    opener = Opener(client, session_id, on_reply, auto_release)
+    opener = Opener(client, session_id, on_reply, auto_release, tool_effects)
 
     async def hook(response: httpx2.Response) -> None:
         record_response(opener, response)
@@ -107,7 +111,12 @@ def record_response(opener: Opener, response: httpx2.Response) -> None:
             if is_answer:
                 opened()  # for its id, which the program is given all the same
             return
-        recording = Recording(opener=opened, is_answer=is_answer, is_messages=wire == "messages")
+        recording = Recording(
+            opener=opened,
+            is_answer=is_answer,
+            is_messages=wire == "messages",
+            effects=opener.effects,
+        )
         is_sync = isinstance(stream, httpx2.SyncByteStream)
         is_async = isinstance(stream, httpx2.AsyncByteStream)
         tee = _BothTee if is_sync and is_async else _AsyncTee if is_async else _Tee

@@ -50,6 +50,7 @@ from walld_client.adapters.frameworks.extras import needs
 from walld_client.adapters.frameworks.langchain_events import Answer
 from walld_client.adapters.frameworks.model_call import Board, ModelCall, Place, safely
 from walld_client.adapters.frameworks.recording import Opener, SessionId
+from walld_client.adapters.frameworks.tool_effects import Declared
 from walld_client.adapters.wires.wire import Failure, finish_failure
 from walld_client.client import ClientBase
 
@@ -73,6 +74,8 @@ class WalldCallback(BaseCallbackHandler):
     on_reply: gets the stream id of each reply when it begins, for `client.release(stream_id)` once
     the answer is saved.
     auto_release: the program keeps no copy of its own; a whole answer is forgotten at once.
+    tool_effects: of tools by name, (side_effect, resume_policy) as `turn.intent` has them: what the
+    gate judges a call by that has no result.
     Without arguments, a client of this process and the session that WALLD_LANGCHAIN names.
     """
 
@@ -85,11 +88,13 @@ class WalldCallback(BaseCallbackHandler):
         *,
         on_reply: Callable[[str], object] | None = None,
         auto_release: bool = False,
+        tool_effects: Declared | None = None,
     ) -> None:
         session = session_id if session_id is not None else os.environ.get(_VARIABLE)
         if session is None:
             raise ValueError(f"a session_id is needed: none was given, and {_VARIABLE} is not set")
-        self._board = Board(Opener(client or _own_client(), session, on_reply, auto_release))
+        opener = Opener(client or _own_client(), session, on_reply, auto_release, tool_effects)
+        self._board = Board(opener)
         # LangChain has the run id of whatever it will tell more of; where that is gone (a cancel,
         # of which it tells nobody) what is known of the run goes too.
         self._answers: WeakKeyDictionary[UUID, Answer] = WeakKeyDictionary()

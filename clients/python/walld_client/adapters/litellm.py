@@ -27,6 +27,7 @@ from typing import Any
 
 from walld_client.adapters.frameworks.recording import NO_TERMINAL
 from walld_client.adapters.frameworks.teeing import Tee, made
+from walld_client.adapters.frameworks.tool_effects import Declared, ToolEffects
 from walld_client.adapters.wires.openai_chat import ChatFold
 from walld_client.adapters.wires.openai_chunk import Choice, Chunk
 from walld_client.adapters.wires.wire import held
@@ -41,12 +42,14 @@ _ENDED_EARLY = "ended before a finish_reason"
 """Its words, in the exception of a body that ended by itself."""
 
 
-def tee(stream: Any, reply: ReplyBase) -> Any:
+def tee(stream: Any, reply: ReplyBase, *, tool_effects: Declared | None = None) -> Any:
     """`stream`, each chunk recorded in `reply` before it is handed on.
 
-    The reply is the program's: it ends it once its copy is safe.
+    The reply is the program's: it ends it once its copy is safe. tool_effects: as `adapters.tee`
+    has it.
     """
-    return stream if isinstance(reply, NullMixin) else made(_LiteLlmTee, stream, reply)
+    effects = ToolEffects(tool_effects)
+    return stream if isinstance(reply, NullMixin) else made(_LiteLlmTee, stream, reply, effects)
 
 
 def _innermost(stream: Any) -> Any:

@@ -44,6 +44,7 @@ from typing import Any
 from walld_client.adapters.frameworks.extras import needs
 from walld_client.adapters.frameworks.model_call import Board, ModelCall, Place, safely
 from walld_client.adapters.frameworks.recording import NO_TERMINAL, Opener, SessionId
+from walld_client.adapters.frameworks.tool_effects import Declared
 from walld_client.adapters.wires.call_names import CallNames
 from walld_client.adapters.wires.openai_responses import ResponsesFold
 from walld_client.adapters.wires.wire import Failure, call_name, plain
@@ -73,6 +74,8 @@ class WalldHooks(RunHooks[Any]):
     on_reply: gets the stream id of each reply when it begins, for `client.release(stream_id)` once
     the answer is saved.
     auto_release: the program keeps no copy of its own; a whole answer is forgotten at once.
+    tool_effects: of tools by name, (side_effect, resume_policy) as `turn.intent` has them: what the
+    gate judges a call by that has no result.
     """
 
     def __init__(
@@ -82,8 +85,9 @@ class WalldHooks(RunHooks[Any]):
         *,
         on_reply: Callable[[str], object] | None = None,
         auto_release: bool = False,
+        tool_effects: Declared | None = None,
     ) -> None:
-        self._board = Board(Opener(client, session_id, on_reply, auto_release))
+        self._board = Board(Opener(client, session_id, on_reply, auto_release, tool_effects))
         self._runs: dict[int, _Run] = {}
         """By the id of their context, as long as that lives."""
         self._held: set[_Run] = set()

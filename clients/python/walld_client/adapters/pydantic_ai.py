@@ -38,6 +38,7 @@ from walld_client.adapters.frameworks.extras import needs
 from walld_client.adapters.frameworks.model_call import Board, ModelCall, safely
 from walld_client.adapters.frameworks.pydantic_ai_deferred import Tools, defer, take_up
 from walld_client.adapters.frameworks.recording import Opener, SessionId
+from walld_client.adapters.frameworks.tool_effects import Declared
 from walld_client.adapters.wires.call_names import CallNames
 from walld_client.adapters.wires.wire import Failure, call_name, finish_failure, plain
 from walld_client.client import ClientBase
@@ -64,6 +65,8 @@ class WalldCapability(AbstractCapability[Any]):
     the answer is saved.
     auto_release: the program keeps no copy of its own; a whole answer is forgotten at once.
     stream_runs: `agent.run()` asks for streams too, so that a half answer is there to be kept.
+    tool_effects: of tools by name, (side_effect, resume_policy) as `turn.intent` has them: what the
+    gate judges a call by that has no result.
     """
 
     def __init__(
@@ -74,8 +77,9 @@ class WalldCapability(AbstractCapability[Any]):
         on_reply: Callable[[str], object] | None = None,
         auto_release: bool = False,
         stream_runs: bool = False,
+        tool_effects: Declared | None = None,
     ) -> None:
-        opener = Opener(client, session_id, on_reply, auto_release)
+        opener = Opener(client, session_id, on_reply, auto_release, tool_effects)
         self._make_board = partial(Board, opener)
         self._stream_runs = stream_runs and not opener.is_off
 

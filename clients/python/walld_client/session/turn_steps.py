@@ -25,6 +25,7 @@ from walld_client.argument_checks import (
     Ident,
     Time,
     as_declared,
+    checked_word,
 )
 from walld_client.errors import Refused, Unavailable
 from walld_client.ids import new_entry_id, new_stream_id
@@ -164,10 +165,10 @@ class TurnSteps:
         the same key takes the place of this one. supersedes: the id of an open call of an earlier
         turn of the same user message, of which this one takes the place.
         """
-        _check("side_effect", side_effect, SIDE_EFFECTS)
-        _check("resume_policy", resume_policy, RESUME_POLICIES)
+        checked_word("side_effect", side_effect, SIDE_EFFECTS)
+        checked_word("resume_policy", resume_policy, RESUME_POLICIES)
         if idempotency is not None:
-            _check("idempotency", idempotency, IDEMPOTENCY)
+            checked_word("idempotency", idempotency, IDEMPOTENCY)
         drawn = new_entry_id()
         call_id = drawn if call_id is None else call_id
         self._within.discard(call_id)
@@ -213,7 +214,7 @@ class TurnSteps:
         anew before the call runs. Unsupported, and nothing is appended, where a grant has one of
         these two and the daemon is of a build that would let the call run all the same.
         """
-        _check("state", state, APPROVALS)
+        checked_word("state", state, APPROVALS)
         if state == "granted" and (scope is not None or expires_at is not None):
             yield from self.session.reads_grants()
         told = {"state": state, "by": by, "scope": scope, "expires_at": expires_at}
@@ -255,7 +256,7 @@ class TurnSteps:
         Files that its entry has no room for are told in entries of type lifecycle before it.
         """
         if outcome is not None:
-            _check("outcome", outcome, OUTCOMES)
+            checked_word("outcome", outcome, OUTCOMES)
             if failed and outcome == "done":
                 raise ValueError("failed=True and outcome='done' contradict each other")
         told: dict[str, Any] = {"result": result}
@@ -355,8 +356,3 @@ def _named_process(pid: int) -> dict[str, Any]:
             named["boot"] = file.read().strip()
         named["namespace"] = os.stat("/proc/self/ns/pid").st_ino
     return named
-
-
-def _check(name: str, given: str, allowed: tuple[str, ...]) -> None:
-    if given not in allowed:
-        raise ValueError(f"{name} must be one of {', '.join(allowed)}, got {given!r}")

@@ -30,7 +30,7 @@ from typing import Any
 from weakref import WeakSet
 
 from walld_client.adapters.frameworks.recording import NO_TERMINAL, Opener
-from walld_client.adapters.wires.wire import Failure, call_name, finish_word
+from walld_client.adapters.wires.wire import Failure, Sink, call_name, finish_word
 from walld_client.reply.reply import ReplyBase
 
 __all__ = ["Board", "ModelCall", "Place", "safely"]
@@ -85,6 +85,8 @@ class ModelCall:
         self._session = session
         self._meta = meta
         self._reply: ReplyBase | None = None
+        self._sink: Sink | None = None
+        """The reply, with what is declared of its calls."""
 
     def again(self) -> ModelCall:
         """Another attempt at it, in the same session."""
@@ -104,6 +106,8 @@ class ModelCall:
             self.has_spoken = True
             if self._session is not None:
                 self._reply = self._board.open(self._session, self._meta)
+            if self._reply is not None:
+                self._sink = self._board.declaring(self._reply)
         return self._reply
 
     def token(self, text: str, **info: Any) -> int:
@@ -122,8 +126,9 @@ class ModelCall:
         """As `Reply.tool`; a call that the framework runs is waited for."""
         if call_id is not None and not info.get("server"):
             self._waits_for(call_id, name, info.get("given_id"))
-        reply = self.reply()
-        return 0 if reply is None else reply.tool(name, arguments, call_id=call_id, **info)
+        self.reply()
+        sink = self._sink
+        return 0 if sink is None else sink.tool(name, arguments, call_id=call_id, **info)
 
     def _waits_for(self, call_id: str, name: str, given: str | None) -> None:
         known = self.waiting.get(call_id)
@@ -275,6 +280,10 @@ class Board:
     def open(self, session: str, meta: dict[str, Any]) -> ReplyBase | None:
         """The reply of a model call."""
         return self._opener.open_in(session, **meta)
+
+    def declaring(self, reply: ReplyBase) -> Sink:
+        """Where the calls of a reply go to have what the program declares of them."""
+        return self._opener.effects.sink(reply)
 
     def tool_started(self, place: Place, call_id: str | None, name: object = None) -> str | None:
         """The program begins to run a tool that a recorded call has asked for. By what comes back

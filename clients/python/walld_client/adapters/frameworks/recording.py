@@ -25,8 +25,9 @@ import re
 from collections.abc import Callable
 from typing import Any
 
+from walld_client.adapters.frameworks.tool_effects import Declared, ToolEffects
 from walld_client.adapters.wires.body import Body, fold_for
-from walld_client.adapters.wires.wire import Failure, Fold
+from walld_client.adapters.wires.wire import Failure, Fold, Sink
 from walld_client.client import ClientBase
 from walld_client.null import NullAnswers, NullMixin
 from walld_client.reply.reply import ReplyBase
@@ -38,6 +39,7 @@ SessionId = str | Callable[[], str | None]
 """The session of a reply, or what is asked for it at each model call: a `ContextVar.get`, say.
 None: this call is not recorded."""
 
+NONE_DECLARED = ToolEffects()
 NO_TERMINAL = Failure(
     "the body ended without the provider's terminal event: the answer may be cut",
     "no_terminal_event",
@@ -62,7 +64,9 @@ class Opener:
         session_id: SessionId,
         on_reply: Callable[[str], object] | None = None,
         auto_release: bool = False,
+        tool_effects: Declared | None = None,
     ) -> None:
+        self.effects = ToolEffects(tool_effects)
         self._client = client
         self._session_id = session_id
         self._on_reply = on_reply
@@ -129,7 +133,17 @@ class Progress:
 class Recording:
     """One model call. Every method returns at once and raises nothing."""
 
-    __slots__ = ("_body", "_is_done", "_open", "_owns", "_unread", "progress", "reply")
+    __slots__ = (
+        "_body",
+        "_effects",
+        "_is_done",
+        "_open",
+        "_owns",
+        "_sink",
+        "_unread",
+        "progress",
+        "reply",
+    )
 
     def __init__(
         self,
@@ -138,11 +152,15 @@ class Recording:
         opener: Callable[[], ReplyBase | None] | None = None,
         is_answer: bool = False,
         is_messages: bool = False,
+        effects: ToolEffects = NONE_DECLARED,
     ) -> None:
         """Into `reply`, which is the program's and ends with it; or into one that `opener` opens
         with the first event, and that ends here.
         """
         self.reply = reply
+        self._effects = effects
+        self._sink: Sink | None = None if reply is None else effects.sink(reply)
+        """Where the folds say it: the reply, with what is declared of its calls."""
         self._owns = reply is None
         self._open = opener
         self._body = Body(is_answer, is_messages)
@@ -166,13 +184,13 @@ class Recording:
         """The next event as the SDK made it, before the program sees it."""
         if self._is_done:
             return
-        fold, reply = self.progress.fold, self.reply
-        if fold is None or reply is None:
+        fold, sink = self.progress.fold, self._sink
+        if fold is None or sink is None:
             self._first_item(item)
             return
         # As `_take`, without a further call: nearly all events come here, from cold caches.
         try:
-            fold.take(item, reply)
+            fold.take(item, sink)
         except Exception:
             self._passed_over()
         if fold.is_ended or fold.failure is not None:
@@ -271,7 +289,10 @@ class Recording:
 
     def _begin(self) -> None:
         self.reply = None if self._open is None else self._open()
-        self._is_done = self.reply is None
+        if self.reply is None:
+            self._is_done = True
+        else:
+            self._sink = self._effects.sink(self.reply)
 
     def _take(self, fold: Fold | None, item: Any) -> None:
         if self._is_done or fold is None:
@@ -279,10 +300,10 @@ class Recording:
         self.progress.fold = fold
         if self.reply is None:
             self._begin()
-        if self.reply is None:
+        if self._sink is None:
             return
         try:
-            fold.take(item, self.reply)
+            fold.take(item, self._sink)
         except Exception:
             self._passed_over()
         if fold.is_ended or fold.failure is not None:

@@ -43,7 +43,8 @@ from types import TracebackType
 from typing import Any, ClassVar, Final, cast
 from weakref import WeakKeyDictionary
 
-from walld_client.adapters.frameworks.recording import Progress, Recording
+from walld_client.adapters.frameworks.recording import NONE_DECLARED, Progress, Recording
+from walld_client.adapters.frameworks.tool_effects import Declared, ToolEffects
 from walld_client.null import NullMixin
 from walld_client.reply.reply import ReplyBase
 
@@ -58,19 +59,22 @@ _READERS = ("until_done", "get_final_")
 """What the SDKs' helpers have beside iteration, and read the stream themselves with."""
 
 
-def tee(stream: Any, reply: ReplyBase) -> Any:
+def tee(stream: Any, reply: ReplyBase, *, tool_effects: Declared | None = None) -> Any:
     """`stream`, each event recorded in `reply` before it is handed on.
 
     stream: what openai, anthropic or litellm return for `stream=True`, of either colour; or one of
     their helpers, `with tee(client.messages.stream(...), reply) as stream`, whose `text_stream`,
     `until_done()` and `get_final_message()` are recorded too. What is not reading is the stream's
     own (`response`, `close()`, `with`). TypeError for what can be neither read nor entered.
+    tool_effects: of tools by name, (side_effect, resume_policy) as `turn.intent` has them: what the
+    gate judges a call by that has no result.
     """
-    return stream if isinstance(reply, NullMixin) else made(Tee, stream, reply)
+    effects = ToolEffects(tool_effects)
+    return stream if isinstance(reply, NullMixin) else made(Tee, stream, reply, effects)
 
 
 _OWN: Final = frozenset(
-    {"_stream", "_reply", "_items", "_texts", "_recording", "_has_begun", "_hear"}
+    {"_stream", "_reply", "_effects", "_items", "_texts", "_recording", "_has_begun", "_hear"}
 )
 
 
@@ -81,12 +85,13 @@ class Tee:
     _hear: Callable[[Any], None]
     """Records an event that is read; of the kind, or else `Recording.item` itself."""
 
-    def __init__(self, stream: Any, reply: ReplyBase) -> None:
+    def __init__(self, stream: Any, reply: ReplyBase, effects: ToolEffects) -> None:
         self._stream = stream
         self._reply = reply
+        self._effects = effects
         self._items: Any = None
         self._texts: Any = None
-        self._recording = Recording(reply)
+        self._recording = Recording(reply, effects=effects)
         if not hasattr(type(self), "_hear"):  # else it would hold itself
             self._hear = self._recording.item
         self._has_begun = False
@@ -162,7 +167,7 @@ class Tee:
         if entered is self._stream:
             return self
         _check(entered, read)
-        return made(self._kind, entered, self._reply)
+        return made(self._kind, entered, self._reply, self._effects)
 
     def _own(self, given: Any) -> Any:
         """What the program gets where the stream gives itself, or something else."""
@@ -292,13 +297,15 @@ _kinds: dict[tuple[type[Tee], ...], type[Tee]] = {}
 """By their bases."""
 
 
-def made(kind: type[Tee], stream: Any, reply: ReplyBase) -> Tee:
+def made(
+    kind: type[Tee], stream: Any, reply: ReplyBase, effects: ToolEffects = NONE_DECLARED
+) -> Tee:
     """A `kind` that can do what `stream` can, and no more. TypeError where it is no stream."""
     _check(stream, *_PARTS)
     bases = (*(part for name, part in _PARTS.items() if hasattr(stream, name)), kind)
     if bases not in _kinds:
         _kinds[bases] = cast("type[Tee]", type(kind.__name__, bases, {"_kind": kind}))
-    return _kinds[bases](stream, reply)
+    return _kinds[bases](stream, reply, effects)
 
 
 _warned_of: list[str] = []
