@@ -39,7 +39,7 @@ ANSWER_PAGED_BYTES: Final = 3 * MIB
 TAIL_INDEX_BYTES_MAX: Final = 64 * MIB
 """Of indexes of sessions whose last messages were asked for: the one asked longest ago goes."""
 KEPT_FOLDS_BYTES_MAX: Final = 32 * MIB
-"""Of folds of long unreleased replies that the gate asks for: the one asked longest ago goes."""
+"""Of folds of long unreleased replies that views ask for: the one asked longest ago goes."""
 SCRAPES_MAX: Final = 16
 """Connections of the metrics port at a time: one more takes the place of the oldest."""
 SCRAPE_SECONDS_MAX: Final = 10.0
