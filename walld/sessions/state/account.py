@@ -421,7 +421,9 @@ class Calls:
         self, turn: str | None, message: Mapping[str, Any], event: Event, *, is_new: bool
     ) -> None:
         stream, step = message.get("_wal_stream"), message.get("_wal_seq")
-        for place, one in enumerate(calls_in(message)):
+        items, blocks = _forms(message)
+        alone, twins = blocks_alone(items, blocks) if blocks else ([], [])
+        for place, one in enumerate([*items, *alone]):
             exact: list[tuple[object, ...]] = []
             if isinstance(stream, str):
                 # Said anew by a build that gives no seq: the same place of the same step.
@@ -433,7 +435,7 @@ class Calls:
             call.is_cut = message.get("_partial") is True and _is_cut(one)
             call.is_served |= one.get("server") is True
             self.of_item[id(one)] = call
-        for block, item in blocks_alone(*_forms(message))[1]:
+        for block, item in twins:
             self.of_item[id(block)] = self.of_item[id(item)]
 
     def _say(
@@ -676,10 +678,11 @@ def calls_in(message: Mapping[str, Any]) -> list[dict[str, Any]]:
 def _forms(message: Mapping[str, Any]) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
     """Items of `tool_calls`, and `tool_use` blocks; each has an id."""
     listed, content = message.get("tool_calls"), message.get("content")
-    blocks = content if isinstance(content, list) else []
     items = [one for one in _dicts(listed) if isinstance(one.get("id"), str)]
+    if not isinstance(content, list):
+        return items, []
     return items, [
-        one for one in blocks if _is_block(one, "tool_use") and isinstance(one.get("id"), str)
+        one for one in content if _is_block(one, "tool_use") and isinstance(one.get("id"), str)
     ]
 
 
