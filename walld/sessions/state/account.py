@@ -188,6 +188,11 @@ class Calls:
             for call in self._begun_by.pop(name, ()):  # what begins later is of a later entry
                 call.mixed |= call.begun.id == name
 
+    @property
+    def has_gone_replies(self) -> bool:
+        """Of some calls nothing but what is left of their replies told when that came."""
+        return bool(self._gone)
+
     def _submitted(self, event: Event) -> None:
         if event.turn is not None and event.turn not in self.turns:
             retried = event.payload.get("retry_of")
@@ -384,22 +389,6 @@ class Calls:
             else:
                 place += 1
         return None
-
-    def told_of_gone(self) -> list[tuple[Unreleased, dict[str, Any]]]:
-        """Of turns' replies that went, messages of the calls that nothing else names. Once."""
-        found: dict[str, tuple[Unreleased, dict[str, Any]]] = {}
-        for call in self.calls if self._gone else ():
-            event = call.model_call
-            if event is None or not call.is_of_gone_reply or call.turn not in self.turns:
-                continue
-            if event.id not in found:
-                told = {"role": "assistant", "content": "", "tool_calls": [], "_turn": call.turn}
-                told["_wal_journal"] = event.id
-                found[event.id] = Unreleased(call.stream or "", call.turn, [told], True), told
-            item = {"id": call.call_id, "name": call.name, "arguments": None}
-            self.of_item[id(item)] = call
-            found[event.id][1]["tool_calls"].append(item)
-        return list(found.values())
 
     def _edited(self, event: Event) -> None:
         """An edit says the calls that its new form has; those happened already, where they did."""
