@@ -43,7 +43,7 @@ ANSWER_PAGED_BYTES: Final = 3 * MIB
 TAIL_INDEX_BYTES_MAX: Final = 64 * MIB
 """All indexes of sessions whose last messages were asked for: the one asked longest ago goes."""
 KEPT_FOLDS_BYTES_MAX: Final = 32 * MIB
-"""All folds of long unreleased replies that the gate asks for: the one asked longest ago goes."""
+"""All folds of long unreleased replies that views ask for: the one asked longest ago goes."""
 
 # --- metrics and log lines ---
 SCRAPES_MAX: Final = 16

@@ -1,4 +1,4 @@
-"""Laws of the kept fold: at every prefix it says of a reply's calls what a fold of all says."""
+"""Laws of the kept fold: at every prefix it says what a fold of all says, or that of its calls."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from test_session_calls import ledger
 from walld_client.wire import messages as wire
 
 from walld.daemon.session_store.reply_messages import unreleased
@@ -21,6 +22,8 @@ from walld.replies.merge import seqs_of
 from walld.sessions.gate.pending import pending
 from walld.sessions.gate.resume import resume
 from walld.sessions.state.account import Unreleased
+from walld.sessions.state.events import Event
+from walld.sessions.views.message_page import messages_or_page
 from walld.wal.records import (
     Begin,
     Happened,
@@ -36,6 +39,13 @@ from walld.wal.records import (
 SEED = int(os.environ.get("SEED", "1"))
 BEGIN = Begin(1, b"p" * 16, 1, "st", "se", None, None, None, 1, Owner("b", 1, 2, 3))
 TEXTS = ["a", " ", "\n", "word. ", "é", "\u00a0", "\u2060", "😀", "\ud83d", "```", "end,"]
+ASKS: list[dict[str, Any]] = [
+    {},
+    {"last": 1},
+    {"last": 5},
+    {"compacted": False},
+    {"unknown": "drop"},
+]
 FINISHES = ["stop", "tool_use", "length", "error", "content_filter", None]
 
 
@@ -135,6 +145,50 @@ def test_it_says_of_calls_what_a_fold_of_all_says_at_every_prefix(part: int) -> 
     assert kinds == {"has ended True", "has ended False", "True", "False"}
 
 
+@pytest.mark.parametrize("part", range(4))
+def test_with_text_messages_are_those_of_a_fold_of_all_at_every_prefix(part: int) -> None:
+    """Byte for byte, of random ledgers; no ask changes what was made for the next one."""
+    told, again = 0, 0
+    for number in range(part, 120, 4):
+        rand = random.Random(f"{SEED}:text:{number}")
+        events = ledger(number).events
+        turns = [one.turn for one in events if one.type == "turn_submitted"] or ["of no entry"]
+        begin = Begin(1, b"p" * 16, 1, "st", "se", rand.choice(turns), None, None, 1, BEGIN.owner)
+        items, made = reply_of(rand), dict[int, Any]()
+        kept = KeptFold(begin, "dropped", with_text=True)
+        placed_to = taken = 0
+        while taken < len(items):
+            taken = min(len(items), taken + rand.randint(1, 12))
+            last = seqs_of(items[taken - 1])[1]
+            facts: dict[str, Any] = {"owner_alive": True, "live": rand.random() < 0.5}
+            facts |= {"lost_reason": "agent_lost", "known_seq": last + rand.choice([0, 0, 2])}
+            split = rand.randint(placed_to, taken)
+            assert kept.go_on(items[placed_to:split], items[split:taken]), f"seed {number}"
+            placed_to, ended, again = split, set[int](), again + bool(made)
+            fresh = unreleased(
+                fold(
+                    begin,
+                    items[:taken],
+                    gap_verdicts=lambda *_: "dropped",
+                    ended_before_retry=ended,
+                    **facts,
+                ),
+                ended,
+            )
+            one = unreleased(kept.fold.recovered(**facts), kept.fold.ended_before_retry, made)
+            assert one == fresh, f"SEED={SEED}, {number} at {taken}"
+            asked = rand.choice(ASKS) | {"format": rand.choice(["plain", "openai", "anthropic"])}
+            shown = seen(events, [fresh], asked)
+            assert seen(events, [one], asked) == shown, f"SEED={SEED}, {number} at {taken}"
+            told += shown != seen(events, [], asked)
+    assert told > 20, "a reply that no message shows shows nothing"
+    assert again > 20, "of steps that were made before"
+
+
+def seen(events: list[Event], replies: list[Unreleased], asked: dict[str, Any]) -> str:
+    return json.dumps(messages_or_page(events, unreleased=replies, **asked))
+
+
 def test_what_went_or_came_in_between_is_seen() -> None:
     """What had no place in the log comes again, and nothing else that it was behind of."""
     for number in range(100):
@@ -189,6 +243,7 @@ def test_texts_reasoning_and_payloads_are_not_kept() -> None:
     assert "secret" not in json.dumps(message)
 
 
+@pytest.mark.parametrize("with_text", [False, True])
 @pytest.mark.parametrize(
     "item",
     [
@@ -203,15 +258,21 @@ def test_texts_reasoning_and_payloads_are_not_kept() -> None:
         lambda seq: Happened(0, wire.Custom(1, seq, "k" * 1000, b"x")),
         lambda seq: Happened(0, wire.Step(1, seq)) if seq % 2 else Text(seq, 0, b"\1", b"t"),
         lambda seq: Text(seq, 0, b"\1", b" " * 1000),
+        lambda seq: Text(seq, 0, b"\1", b"t"),
+        lambda seq: Text(seq, 0, b"\1", "😀".encode() + b"t" * 1000),
+        lambda seq: Thought(seq, 0, b"\1", "😀".encode() + b"t" * 1000),
+        lambda seq: Happened(0, wire.Token(1, seq, "😀".encode() + b"t" * 1000, b"%d" % seq)),
+        lambda seq: Happened(0, wire.Custom(1, seq, "k", b"x" * 1000)),
     ],
 )
-def test_what_it_takes_of_memory_is_counted(item: Callable[[int], Item]) -> None:
+def test_what_it_takes_of_memory_is_counted(item: Callable[[int], Item], with_text: bool) -> None:
     items = [item(seq) for seq in range(1, 501)]
     encoded = join_items([encode_item(one) for one in items])
     tracemalloc.start()
     before = tracemalloc.get_traced_memory()[0]
-    kept, made = KeptFold(BEGIN, "dropped"), dict[int, Any]()
-    assert kept.go_on(decode_items(encoded), [])
+    kept, made = KeptFold(BEGIN, "dropped", with_text=with_text), dict[int, Any]()
+    step = Happened(0, wire.Step(1, 501))
+    assert kept.go_on([*decode_items(encoded), step, Text(502, 0, b"\1", b"t")], [])
     unreleased(kept.fold.recovered(owner_alive=True, live=True, lost_reason=None), set(), made)
     gc.collect()
     held = tracemalloc.get_traced_memory()[0] - before

@@ -26,7 +26,7 @@ import msgspec
 from walld.errors import FormatError, NewerVersion
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Iterable, Mapping
 
 __all__ = [
     "AT_MS_MAX",
@@ -34,6 +34,7 @@ __all__ = [
     "LEDGER_VERSION",
     "Header",
     "Line",
+    "are_whole",
     "as_known",
     "at_ms_of",
     "at_text",
@@ -54,11 +55,9 @@ AT_MS_MAX: Final = 253_402_300_799_999
 
 _PAYLOAD = b',"payload":'
 _CHAIN = b',"chain":"'
-_CRC = b',"crc":"'
-_END = b'"}\n'
+_CRC_END = b',"crc":"%08x"}\n'
 _CHAIN_CHARS = 22
-_CRC_CHARS = 8
-_crc_at = -len(_END) - _CRC_CHARS - len(_CRC)
+_crc_at = -len(_CRC_END % 0)
 _chain_at = _crc_at - 1 - _CHAIN_CHARS - len(_CHAIN)
 _chain_text = slice(_chain_at + len(_CHAIN), _crc_at - 1)
 _seq = re.compile(rb'\{"seq":([1-9][0-9]{0,18}),"id":"')
@@ -177,7 +176,7 @@ def make_line(
         owner,  # type: ignore[arg-type]  # it is only read
     )  # fmt: skip
     body = b'%b,"payload":%b,"chain":"%b"' % (_encode(fields)[:-1], payload, chain_text(previous))
-    return b'%b,"crc":"%08x"}\n' % (body, crc32(body))
+    return body + _CRC_END % crc32(body)
 
 
 def chain_of(line: bytes) -> bytes:
@@ -194,6 +193,12 @@ def line_seq(line: bytes) -> int:
     """The seq of a line that is whole, as written; 0 where it is not."""
     found = _seq.match(line)
     return int(found[1]) if found and _is_whole(line) else 0
+
+
+def are_whole(lines: Iterable[bytes]) -> bool:
+    """`line_seq` is 0 of none; in less time than by asking it of each."""
+    match = _seq.match
+    return all(match(line) and line[_crc_at:] == _CRC_END % crc32(line[:_crc_at]) for line in lines)
 
 
 def line_chain(line: bytes) -> bytes:
@@ -247,9 +252,7 @@ def at_ms_of(text: str) -> int:
 
 def _is_whole(line: bytes) -> bool:
     """Its crc is that of the bytes before it."""
-    if line[-len(_END) :] != _END or line[_crc_at : _crc_at + len(_CRC)] != _CRC:
-        return False
-    return b"%08x" % crc32(line[:_crc_at]) == line[_crc_at + len(_CRC) : -len(_END)]
+    return line[_crc_at:] == _CRC_END % crc32(line[:_crc_at])
 
 
 @lru_cache(maxsize=64)

@@ -35,6 +35,8 @@ _WORDS: Final = ("dropped", "torn", "unknown", "corrupt")
 _PIECE_BYTES: Final = 1024
 """Memory of a segment with its part of a message: 1,000 calls and as many texts took 2.2 MB."""
 _BYTES_BYTES: Final = 64
+_TEXT_TIMES: Final = 5
+"""A text is kept as bytes, and in its message with up to four bytes a character."""
 _KINDS: Final = {Text.kind: "text", Thought.kind: "reasoning"}
 
 
@@ -91,7 +93,7 @@ class ReplyFold:
         self.begin = begin
         self.with_text = with_text
         self.held_bytes = 0
-        """About what it, and what is made of it, takes of memory; only without text."""
+        """About what it, and what is made of it, takes of memory."""
         self.ended_before_retry: set[int] = set()
         self.gap_verdicts = gap_verdicts
         self.session_id = begin.session_id
@@ -231,6 +233,7 @@ class ReplyFold:
             self.run = run
         if self.with_text:
             run.text.append(text)
+            self.held_bytes += _TEXT_TIMES * len(text) + _BYTES_BYTES
         elif kind == "text":
             self.held_bytes += 3 * run.hear(text)
         run.last_seq = last_seq
@@ -308,6 +311,7 @@ class ReplyFold:
         piece.name = event.kind
         self._hold(event.kind)
         if self.with_text:
+            self._hold(event.payload)
             piece.result = event.payload
         piece.truncated_from = event.truncated_from
 

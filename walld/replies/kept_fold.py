@@ -1,12 +1,12 @@
-"""Keeps the fold of a reply that is not released, for who asks for its calls again and again.
+"""Keeps the fold of a reply that is not released, for who asks for it again and again.
 
 Owns: whether a fold may go on with what is there now. Refuses: where that is read and how long it
 is kept (`daemon/storage/kept_folds.py`).
 
-Invariant: a kept fold tells what a fold without text of all there is tells. What has a place in the
-log keeps it, or the fold is not asked; what has none yet comes again, at its place, and if it
-does not (a full disk dropped it), or anything else comes that the fold is already behind of, it
-says so and is of no use any more.
+Invariant: a kept fold tells what a fold of all there is tells, both with text or both without. What
+has a place in the log keeps it, or the fold is not asked; what has none yet comes again, at its
+place, and if it does not (a full disk dropped it), or anything else comes that the fold is already
+behind of, it says so and is of no use any more.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ __all__ = ["KeptFold"]
 
 
 class KeptFold:
-    """Of one reply. gap_word: what its gaps are put down to."""
+    """Of one reply. gap_word: what its gaps are put down to. with_text: as of `ReplyFold`."""
 
     __slots__ = ("_unplaced", "fold")
 
-    def __init__(self, begin: Begin, gap_word: str) -> None:
-        self.fold = ReplyFold(begin, lambda _first, _last: gap_word, with_text=False)
+    def __init__(self, begin: Begin, gap_word: str, *, with_text: bool = False) -> None:
+        self.fold = ReplyFold(begin, lambda _first, _last: gap_word, with_text=with_text)
         self._unplaced: list[tuple[int, int]] = []
         """Seqs of what had no place in the log when it was read."""
 

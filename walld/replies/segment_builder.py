@@ -88,6 +88,7 @@ class SegmentBuilder:
 
     def _segment(self) -> RecoveredSegment:
         arguments = None if self.arguments is None else b"".join(self.arguments)
+        self.text = [b"".join(self.text)]  # the same bytes as the segment's, and held once
         return RecoveredSegment(
             self.kind,
             self.step,
@@ -95,7 +96,7 @@ class SegmentBuilder:
             self.first_seq,
             self.last_seq,
             self.at_ms,
-            b"".join(self.text),
+            self.text[0],
             self.call_id,
             self.name,
             arguments,

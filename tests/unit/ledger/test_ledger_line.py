@@ -16,6 +16,7 @@ from walld.ledger.line import (
     AT_MS_MAX,
     Header,
     Line,
+    are_whole,
     at_ms_of,
     at_text,
     chain_of,
@@ -107,12 +108,15 @@ def test_every_bit_and_every_length_of_a_line_counts() -> None:
         changed = bytearray(line)
         changed[at // 8] ^= 1 << at % 8
         assert line_seq(bytes(changed)) == 0, at
+        assert not are_whole([line, bytes(changed), line]), at
         with pytest.raises(FormatError):
             read_line(bytes(changed))
     for length in range(len(line)):
         assert line_seq(line[:length]) == 0
+        assert not are_whole([line[:length]])
         with pytest.raises(FormatError, match="crc is"):
             read_line(line[:length])
+    assert are_whole([line, line])
 
 
 def test_a_line_whose_crc_is_right_and_whose_fields_are_not() -> None:

@@ -177,18 +177,21 @@ class ReplyRequests:
         """The unreleased replies of a session, in order of their beginning, each with what of its
         earlier attempts was said in steps that had ended (`fold`). of_turns: those of turns alone,
         and without those of which some words cannot be read now: the rest may say the contrary.
-        Else long ones have no text, and what was made of them before (`reply_reader.py`).
+        Else long ones have no text. Each is told with what was made of it before, where its fold is
+        kept (`reply_reader.py`).
 
         Raises Refusal where one of them cannot be read: who is told less takes it for all.
         """
         ended: dict[str, set[int]] = {}
-        made: dict[str, dict[int, Any]] | None = None if of_turns else {}
+        made: dict[str, dict[int, Any]] = {}
 
         async def read() -> list[tuple[Order, wire.Recovered]]:
             streams, names = self._candidates(uid, session_id, None)
             if of_turns:
                 streams = [one for one in streams if one.begin.turn_id is not None]
-            return await self._read(uid, streams, names, ended, made) if streams or names else []
+            if not (streams or names):
+                return []
+            return await self._read(uid, streams, names, ended, made, with_text=of_turns)
 
         try:
             try:
@@ -206,12 +209,7 @@ class ReplyRequests:
             if not of_turns or (one.turn_id is not None and not _waits_for_words(one))
         }
         return [
-            (
-                one,
-                ended.get(one.stream_id, set()),
-                None if made is None else made.get(one.stream_id),
-            )
-            for one in told.values()
+            (one, ended.get(one.stream_id, set()), made.get(one.stream_id)) for one in told.values()
         ]
 
     async def _replies(self, uid: int, request: wire.Recover) -> list[wire.Recovered]:
@@ -237,9 +235,13 @@ class ReplyRequests:
         names: list[tuple[str, str]],
         ended_before_retry: dict[str, set[int]] | None = None,
         made: dict[str, dict[int, Any]] | None = None,
+        *,
+        with_text: bool = True,
     ) -> list[tuple[Order, wire.Recovered]]:
         try:
-            return await self._reader.replies(uid, streams, names, ended_before_retry, made)
+            return await self._reader.replies(
+                uid, streams, names, ended_before_retry, made, with_text=with_text
+            )
         finally:
             await self._partial_writer.set_aside_damaged()
 

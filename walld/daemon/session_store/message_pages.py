@@ -20,11 +20,11 @@ import msgspec
 
 from walld import limits
 from walld.errors import FormatError, ProtocolError, Refusal
-from walld.ledger.line import line_seq
+from walld.ledger.line import are_whole, line_seq
 from walld.sessions.state.entries import events_of, line_event
 from walld.sessions.state.events import Event
 from walld.sessions.views.message_page import NeedsMore, cursor_seq, page
-from walld.sessions.views.tail_index import TailIndex
+from walld.sessions.views.tail_index import READ_TYPES, TailIndex
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -77,21 +77,20 @@ class _Known:
             self.take(lines)
         except FormatError:
             return False
-        return all(map(line_seq, lines))
+        return are_whole(lines)
 
     def _take(self, line: bytes) -> None:
         try:
             head = _decode_head(line)
             if head.seq != self.index.last_seq + 1:
                 raise FormatError(f"line {head.seq} stands behind {self.index.last_seq}")
-            if not TailIndex.reads(head.type):
+            if head.type not in READ_TYPES:
                 self.index.pass_over(head.seq, head.turn)
                 return
-            payload = msgspec.json.decode(head.payload)
+            payload = _decode_payload(head.payload)
         except (msgspec.DecodeError, UnicodeDecodeError):  # half a character
             self.index.take(line_event(line))
             return
-        payload = payload if isinstance(payload, dict) else {}
         self.index.take(
             Event(seq=head.seq, id=head.id, type=head.type, turn=head.turn, payload=payload)
         )
@@ -218,3 +217,4 @@ class _Head(msgspec.Struct):
 
 
 _decode_head = msgspec.json.Decoder(_Head).decode
+_decode_payload = msgspec.json.Decoder(dict[str, Any]).decode

@@ -158,12 +158,15 @@ class ReplyReader:
         names: list[tuple[str, str]],
         ended_before_retry: dict[str, set[int]] | None = None,
         made: dict[str, dict[int, Any]] | None = None,
+        *,
+        with_text: bool = True,
     ) -> list[tuple[Order, wire.Recovered]]:
         """Streams of the log and partials by name, as far as they got, each with its place.
 
         ended_before_retry: takes by stream id what `fold` tells of earlier attempts. made: of who
-        asks for calls alone; long replies are without text then, and folded on from the last time
-        (`kept_folds.py`); takes by stream id what the one who asked then has put there.
+        asks again and again: long replies are folded on from the last time (`kept_folds.py`); takes
+        by stream id what the one who asked then has put there. not with_text: those are told
+        without text.
 
         What is gone when its turn comes is left out: it was resolved, or kept as a partial, which
         is then read instead; what cannot be read now is a doubt, which the others carry. Raises
@@ -193,7 +196,7 @@ class ReplyReader:
                         fold_it = self._of_stream(one, self._files.read, ended_before_retry)
                         if made is not None and self._is_long(one):
                             fold_it = self._on_from_last(
-                                one, fold_it, ended_before_retry, made, used
+                                one, fold_it, ended_before_retry, made, used, with_text=with_text
                             )
                         folds.append(fold_it)
                     elif one.no in self._engine.partials.by_no:
@@ -289,14 +292,16 @@ class ReplyReader:
         ended_before_retry: dict[str, set[int]] | None,
         made: dict[str, dict[int, Any]],
         used: list[Kept],
+        *,
+        with_text: bool,
     ) -> _Fold:
-        """The reply's calls, by its kept fold; `afresh` where that cannot go on, or meets damage.
+        """The reply by its kept fold; `afresh` where that cannot go on, or meets damage.
         used: takes the fold, for the next time.
         """
         if stream.damaged or stream.no in self._engine.partials.by_no:
             return afresh
         gap_word = self._engine.partials.gap_word_of(stream, self._engine.gap_word)
-        kept = self._kept_folds.take(stream, gap_word)
+        kept = self._kept_folds.take(stream, gap_word, with_text=with_text)
         known, where = len(kept.where), stream.where[:]
         placed = self._located(stream, known, len(where) - known)
         unplaced = self._unplaced(stream)

@@ -188,6 +188,11 @@ class Calls:
             for call in self._begun_by.pop(name, ()):  # what begins later is of a later entry
                 call.mixed |= call.begun.id == name
 
+    @property
+    def has_gone_replies(self) -> bool:
+        """Of some calls nothing but what is left of their replies told when that came."""
+        return bool(self._gone)
+
     def _submitted(self, event: Event) -> None:
         if event.turn is not None and event.turn not in self.turns:
             retried = event.payload.get("retry_of")
@@ -385,22 +390,6 @@ class Calls:
                 place += 1
         return None
 
-    def told_of_gone(self) -> list[tuple[Unreleased, dict[str, Any]]]:
-        """Of turns' replies that went, messages of the calls that nothing else names. Once."""
-        found: dict[str, tuple[Unreleased, dict[str, Any]]] = {}
-        for call in self.calls if self._gone else ():
-            event = call.model_call
-            if event is None or not call.is_of_gone_reply or call.turn not in self.turns:
-                continue
-            if event.id not in found:
-                told = {"role": "assistant", "content": "", "tool_calls": [], "_turn": call.turn}
-                told["_wal_journal"] = event.id
-                found[event.id] = Unreleased(call.stream or "", call.turn, [told], True), told
-            item = {"id": call.call_id, "name": call.name, "arguments": None}
-            self.of_item[id(item)] = call
-            found[event.id][1]["tool_calls"].append(item)
-        return list(found.values())
-
     def _edited(self, event: Event) -> None:
         """An edit says the calls that its new form has; those happened already, where they did."""
         payload = event.payload
@@ -421,7 +410,9 @@ class Calls:
         self, turn: str | None, message: Mapping[str, Any], event: Event, *, is_new: bool
     ) -> None:
         stream, step = message.get("_wal_stream"), message.get("_wal_seq")
-        for place, one in enumerate(calls_in(message)):
+        items, blocks = _forms(message)
+        alone, twins = blocks_alone(items, blocks) if blocks else ([], [])
+        for place, one in enumerate([*items, *alone]):
             exact: list[tuple[object, ...]] = []
             if isinstance(stream, str):
                 # Said anew by a build that gives no seq: the same place of the same step.
@@ -433,7 +424,7 @@ class Calls:
             call.is_cut = message.get("_partial") is True and _is_cut(one)
             call.is_served |= one.get("server") is True
             self.of_item[id(one)] = call
-        for block, item in blocks_alone(*_forms(message))[1]:
+        for block, item in twins:
             self.of_item[id(block)] = self.of_item[id(item)]
 
     def _say(
@@ -676,10 +667,11 @@ def calls_in(message: Mapping[str, Any]) -> list[dict[str, Any]]:
 def _forms(message: Mapping[str, Any]) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
     """Items of `tool_calls`, and `tool_use` blocks; each has an id."""
     listed, content = message.get("tool_calls"), message.get("content")
-    blocks = content if isinstance(content, list) else []
     items = [one for one in _dicts(listed) if isinstance(one.get("id"), str)]
+    if not isinstance(content, list):
+        return items, []
     return items, [
-        one for one in blocks if _is_block(one, "tool_use") and isinstance(one.get("id"), str)
+        one for one in content if _is_block(one, "tool_use") and isinstance(one.get("id"), str)
     ]
 
 

@@ -1,8 +1,8 @@
 """What messages say of calls: outcomes, results, and calls that no message names.
 
 Owns: the account's words in the items of a message, synthetic results, messages made of a journal's
-calls and where they stand. Refuses: the account (`state/account.py`), edits, undos and compactions
-(`messages.py`), a provider's shape (the client's `provider.py`).
+calls and of what is left of replies that went. Refuses: the account (`state/account.py`), edits,
+undos and compactions (`messages.py`), a provider's shape (the client's `provider.py`).
 
 A call that only the journal names stands at its intent, in an assistant message without text;
 parallel ones share a message. It goes with the entry before it, and is no entry: no undo counts it.
@@ -13,10 +13,10 @@ from __future__ import annotations
 from collections.abc import Container, Sequence
 from typing import Any, Final
 
-from walld.sessions.state.account import Calls
+from walld.sessions.state.account import Calls, Unreleased
 from walld.sessions.state.call_account import CallAccount
 
-__all__ = ["journal_messages", "with_results", "without_unknown"]
+__all__ = ["journal_messages", "messages_of_gone_replies", "with_results", "without_unknown"]
 
 _MAY_HAVE_RUN: Final = (
     "No result was recorded: the work stopped while this call may have been running. It may have"
@@ -67,6 +67,22 @@ def journal_messages(named: Sequence[CallAccount], calls: Calls) -> list[dict[st
         told = {"role": "assistant", "content": "", "tool_calls": [item], "_turn": call.turn}
         messages.append(told | {"_wal_journal": call.intent.id})
     return messages
+
+
+def messages_of_gone_replies(calls: Calls) -> list[tuple[Unreleased, dict[str, Any]]]:
+    """Of turns' replies that went, messages of the calls that nothing else names."""
+    found: dict[str, tuple[Unreleased, dict[str, Any]]] = {}
+    for call in calls.calls:
+        event = call.model_call
+        if event is None or not call.is_of_gone_reply or call.turn not in calls.turns:
+            continue
+        if event.id not in found:
+            told = {"role": "assistant", "content": "", "tool_calls": [], "_turn": call.turn}
+            told["_wal_journal"] = event.id
+            found[event.id] = Unreleased(call.stream or "", call.turn, [told], True), told
+        item = {"id": call.call_id, "name": call.name, "arguments": None}
+        found[event.id][1]["tool_calls"].append(_facts(item, call, calls))
+    return list(found.values())
 
 
 def without_unknown(messages: list[dict[str, Any]]) -> list[dict[str, Any]]:

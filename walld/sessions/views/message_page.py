@@ -23,14 +23,12 @@ from walld_client.recovered.provider import in_format
 from walld.sessions.state.account import Calls, Unreleased, calls_in, results_in
 from walld.sessions.state.errors import BadArgument
 from walld.sessions.state.events import Event
-from walld.sessions.state.path import NO_PLACE, path_events
+from walld.sessions.state.path import path_events, tail_path
 from walld.sessions.views.call_results import without_unknown
 from walld.sessions.views.messages import Conversation, Item, Place, check_words, messages, tell
 
 __all__ = ["NeedsMore", "Tail", "cursor_seq", "messages_or_page", "page"]
 
-_ELSEWHERE: Final = -2
-"""A place before the events at hand, or in none."""
 _SAY: Final = ("user", "assistant")
 _RESULTS: Final = frozenset(("done", "failed", "timeout", "cancelled"))
 
@@ -173,30 +171,9 @@ def _whole_path(events: Sequence[Event], branch: str | None) -> tuple[Sequence[E
 
 
 def _tail_path(events: Sequence[Event], branch: str | None) -> tuple[Sequence[Event], bool]:
-    """As `path_events`, of events whose parents may not be at hand."""
-    by_id: dict[str, int] = {}
-    parents: list[int] = []
-    leaf = _ELSEWHERE
-    for place, event in enumerate(events):
-        parents.append(NO_PLACE if event.parent is None else by_id.get(event.parent, _ELSEWHERE))
-        by_id.setdefault(event.id, place)
-        if event.type == "leaf":
-            target = event.payload.get("target", "")
-            if target is None:
-                leaf = NO_PLACE
-            elif isinstance(target, str):
-                leaf = by_id.get(target, _ELSEWHERE)
-        elif event.leaf and event.type != "label":
-            leaf = place
-    place = leaf if branch is None else by_id.get(branch, _ELSEWHERE)
-    if place == _ELSEWHERE:
+    if (found := tail_path(events, branch)) is None:
         raise NeedsMore
-    path = []
-    while place >= 0:
-        path.append(events[place])
-        place = parents[place]
-    path.reverse()
-    return path, place == NO_PLACE
+    return found
 
 
 class Tail(Conversation):

@@ -29,7 +29,12 @@ from walld.sessions.state.call_account import CallAccount
 from walld.sessions.state.errors import BadArgument
 from walld.sessions.state.events import Event, check_payload
 from walld.sessions.state.path import path_events
-from walld.sessions.views.call_results import journal_messages, with_results, without_unknown
+from walld.sessions.views.call_results import (
+    journal_messages,
+    messages_of_gone_replies,
+    with_results,
+    without_unknown,
+)
 
 __all__ = [
     "UNKNOWN_WORDS",
@@ -94,7 +99,7 @@ def tell(
     message that an entry said; the others stand behind one of those.
     """
     calls = calls_of_events(events, unreleased)
-    gone = calls.told_of_gone()
+    gone = messages_of_gone_replies(calls) if calls.has_gone_replies else []
     placed = {reply.turn for reply in (*unreleased, *(one for one, _ in gone))}
     if calls.has_recovered and (recovered := _recovered_streams(path)):
         conversation.turn_of = _turns_of_streams(path)

@@ -26,7 +26,7 @@ from walld.sessions.state.account import calls_in, results_in
 from walld.sessions.state.events import Event, check_payload
 from walld.sessions.state.tools import TOOL_TYPES
 
-__all__ = ["TailIndex"]
+__all__ = ["READ_TYPES", "TailIndex"]
 
 _OF_MESSAGES: Final = frozenset(("message", "turn_submitted", "branch_summary"))
 _NUMBER_BYTES: Final = 32
@@ -102,18 +102,14 @@ class TailIndex:
         numbers += 4 * (len(self._turn_of) + len(self._submitted_at)) + len(self._ended)
         return sum(map(getsizeof, tables)) + _NUMBER_BYTES * numbers + self._turn_bytes
 
-    @staticmethod
-    def reads(kind: str) -> bool:
-        """What an entry of that type says counts, beside its turn."""
-        return kind in _TAKES
-
     def take(self, event: Event) -> None:
         """The next entry, in order of seq."""
         kind = event.type
         self.pass_over(event.seq, event.turn)
         if (take := _TAKES.get(kind)) is not None:
             take(self, event)
-            self._cut()
+            if self._reach < event.seq:
+                self._cut()
         if kind in _OF_MESSAGES:
             if self._reach == event.seq:
                 self._starts.append(event.seq)
@@ -352,3 +348,5 @@ _TAKES: Final = {
     "message_edit": TailIndex._edited,
     "compaction": TailIndex._edited,
 }
+READ_TYPES: Final = frozenset(_TAKES)
+"""What an entry of these says counts, beside its turn."""

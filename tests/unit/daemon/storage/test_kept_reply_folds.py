@@ -1,7 +1,8 @@
-"""A long reply is folded on from the last time for who asks for its calls, never otherwise."""
+"""A long reply is folded on from the last time for views of its session, with text and without."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, cast
@@ -9,7 +10,7 @@ from typing import Any, cast
 import msgspec
 import pytest
 from asking import UID
-from virtual_daemon import Home, Peer, Virtual, living, run
+from virtual_daemon import Home, Peer, Virtual, asked, living, run
 from walld_client.wire import messages as wire
 
 from walld import limits
@@ -25,9 +26,10 @@ WORDS = b"word " * 200
 
 
 class Asking:
-    """Asks for the calls of reply "r", and by a fold of all whether they are those."""
+    """Asks for reply "r", and by a fold of all whether that is told."""
 
     def __init__(self, virtual: Virtual, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.virtual = virtual
         self.reader: ReplyReader = virtual.daemon.maintenance._partial_writer._reader
         self.stream = virtual.engine.registry.by_key[UID, "r"]
         self.decoded = 0
@@ -43,7 +45,8 @@ class Asking:
         """The reply without text, and how many records were read for it."""
         ended, made = dict[str, set[int]](), dict[str, dict[int, Any]]()
         self.decoded = 0
-        ((_, kept),) = await self.reader.replies(UID, [self.stream], [], ended, made)
+        reading = self.reader.replies(UID, [self.stream], [], ended, made, with_text=False)
+        ((_, kept),) = await reading
         count, whole = self.decoded, dict[str, set[int]]()
         ((_, fresh),) = await self.reader.replies(UID, [self.stream], [], whole)
         told = unreleased(kept, ended["r"], made.get("r")), unreleased(fresh, whole["r"])
@@ -53,6 +56,16 @@ class Asking:
             msgspec.structs.replace(fresh, segments=[], partial=True, partial_reason=None)
         )
         return kept, count
+
+    async def messages(self) -> tuple[list[dict[str, Any]], int]:
+        """Those of its session, and how many records were read for them."""
+        request = wire.Project(7, "s", "messages", b'{"last": 50}')
+        self.decoded = 0
+        told, count = await asked(self.virtual, request), self.decoded
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(self.reader, "_kept_folds", KeptFolds())
+            assert await asked(self.virtual, request) == told
+        return json.loads(told)["messages"], count
 
 
 def step(first_seq: int) -> list[wire.Event]:
@@ -69,7 +82,10 @@ def with_reply(
     async def begun() -> None:
         async with living(Home(tmp_path)) as virtual:
             with Peer(virtual) as agent:
-                agent.send(wire.Start(1, 0, "r", "s"))
+                payload = b'{"message_id": "m", "content": "x"}'
+                submitted = wire.NewEntry("turn_submitted", payload, "t", turn="t")
+                await asked(virtual, wire.Append(7, "s", [submitted]))
+                agent.send(wire.Start(1, 0, "r", "s", turn_id="t"))
                 for number in range(steps):
                     agent.send(*step(1 + 33 * number))
                 await agent.drain("synced")
@@ -98,6 +114,27 @@ def test_only_what_came_since_is_read_and_no_text_is_kept(
             assert 0 < count == asking.stream.records - before
             before, seq = asking.stream.records, seq + 33
         assert [one.call_id for one in reply.segments if one.kind == "tool"][-1] == f"c{seq - 33}"
+
+    with_reply(tmp_path, monkeypatch, main)
+
+
+def test_messages_read_only_what_came_since(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def main(_: Virtual, agent: Peer, asking: Asking, seq: int) -> None:
+        assert (await asking.messages())[1] == asking.stream.records > 0
+        await asking.ask()
+        assert (await asking.messages())[1] == 0, "who asks for its calls drives no text out"
+        before = asking.stream.records
+        for _ in range(3):
+            agent.send(*step(seq))
+            await agent.drain()
+            told, count = await asking.messages()
+            assert 0 < count == asking.stream.records - before
+            before, seq = asking.stream.records, seq + 33
+        assert [one["role"] for one in told] == ["user", *["assistant"] * 7]
+        assert {one["content"] for one in told[1:]} == {30 * WORDS.decode()}
+        assert told[-1]["tool_calls"][0]["id"] == f"c{seq - 33}"
 
     with_reply(tmp_path, monkeypatch, main)
 
@@ -190,16 +227,19 @@ def stream_of(no: int) -> Stream:
     return stream
 
 
-def held(kept_folds: KeptFolds, stream: Stream, result_bytes: int) -> None:
-    kept = Kept(stream, "dropped")
+def held(
+    kept_folds: KeptFolds, stream: Stream, result_bytes: int, *, with_text: bool = False
+) -> None:
+    kept = Kept(stream, "dropped", with_text=with_text)
     kept.where = stream.where[:]
     result = wire.ToolResult(1, 1, "c", None, b"x" * result_bytes)
     assert kept.fold.go_on([records.Happened(1, result)], [])
     kept_folds.keep(kept)
 
 
-def is_kept(kept_folds: KeptFolds, stream: Stream) -> bool:
-    kept = kept_folds.take(stream, "dropped")
+def is_kept(kept_folds: KeptFolds, stream: Stream, *, with_text: bool = False) -> bool:
+    kept = kept_folds.take(stream, "dropped", with_text=with_text)
+    assert kept.fold.fold.with_text is with_text
     if not kept.fold.fold.last_seq:
         return False
     kept_folds.keep(kept)
@@ -215,12 +255,28 @@ def test_the_one_asked_longest_ago_goes_first(monkeypatch: pytest.MonkeyPatch) -
     held(kept_folds, streams[3], 8_000)
     assert [is_kept(kept_folds, one) for one in streams] == [True, False, True, True]
     held(kept_folds, stream_of(5), 40_000)
-    assert list(kept_folds._kept) == [1, 3, 4], "one that is too large drives nobody out"
+    assert numbers(kept_folds) == [1, 3, 4], "one that is too large drives nobody out"
     held(kept_folds, streams[0], 40_000)
-    assert list(kept_folds._kept) == [3, 4]
-    for no in list(kept_folds._kept):
-        kept_folds._drop(no)
+    assert numbers(kept_folds) == [3, 4]
+    for key in list(kept_folds._kept):
+        kept_folds._drop(key)
     assert kept_folds._held_bytes == 0
+
+
+def numbers(kept_folds: KeptFolds) -> list[int]:
+    return [no for no, _ in kept_folds._kept]
+
+
+def test_a_text_that_is_too_long_leaves_the_calls_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(limits, "KEPT_FOLDS_BYTES_MAX", 90_000)
+    kept_folds, stream = KeptFolds(), stream_of(1)
+    held(kept_folds, stream, 8_000)
+    held(kept_folds, stream, 8_000, with_text=True)
+    assert is_kept(kept_folds, stream)
+    assert is_kept(kept_folds, stream, with_text=True)
+    held(kept_folds, stream, 40_000, with_text=True)
+    assert is_kept(kept_folds, stream)
+    assert not is_kept(kept_folds, stream, with_text=True)
 
 
 def test_what_is_of_another_state_of_the_stream_is_not_gone_on_with() -> None:
@@ -237,4 +293,4 @@ def test_what_is_of_another_state_of_the_stream_is_not_gone_on_with() -> None:
     held(kept_folds, stream, 10)
     stream.gone = True
     held(kept_folds, stream_of(2), 10)
-    assert list(kept_folds._kept) == [2]
+    assert numbers(kept_folds) == [2]
