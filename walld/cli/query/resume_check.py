@@ -54,7 +54,8 @@ def _lines(told: dict[str, Any]) -> list[str]:
             continue  # what it gave is in the session
         why = f" ({call['why']})" if "why" in call else ""
         effect = f"{call['state']}, effect {call['side_effect']}, may: {call['may']}{why}"
-        lines.append(f"  {call['tool']} (call {call['call_id']}): {effect}")
+        number = f", n {call['n']}" if call.get("n", 1) > 1 else ""
+        lines.append(f"  {call['tool']} (call {call['call_id']}{number}): {effect}")
     return lines
 
 

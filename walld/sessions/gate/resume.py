@@ -33,6 +33,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 from walld.sessions.gate.approvals import is_stale, was_granted_again
+from walld.sessions.gate.call_names import names_of
 from walld.sessions.gate.call_rules import CallFacts, rule_of
 from walld.sessions.gate.pending import is_answered, open_tools
 from walld.sessions.gate.policy_now import words_of
@@ -158,7 +159,8 @@ def resume(
     calls: those without a result, each with `may`: run | check_then_run | ask_user | never, and
     `why`; those of the turn that have one may read_result. intent: the id of the entry, since call
     ids may be counted anew; None where it is not here, or where the model said it and no journal
-    has it (state: said).
+    has it (state: said). n: how often its id came by then in its turn, or in its reply where it has
+    none; of: what names it in a `tool_settled`.
     tools: those without a result, with `may` in other words: replay | rerun_after_check | ask_user
     | never.
     as_of: the newest entry that it is about; None where there is none.
@@ -186,7 +188,10 @@ def resume(
         )
         for call in open_calls
     ]
-    judged = [_judged(call, one) for call, one in zip(open_calls, facts, strict=True)]
+    names = names_of(account.calls.calls, elsewhere)
+    judged = [
+        _judged(call, one, names[id(call)]) for call, one in zip(open_calls, facts, strict=True)
+    ]
     for told in judged[len(judged) - len(elsewhere) :]:
         told["intent"] = None
     spent = dict(budget) if budget is not None else last_budget(events)
@@ -211,7 +216,10 @@ def resume(
         "boundary": boundary,
         "turn": turn,
         "reasons": reasons,
-        "calls": [*judged, *(_judged(call, _facts_of(call, compared)) for call in settled)],
+        "calls": [
+            *judged,
+            *(_judged(call, _facts_of(call, compared), names[id(call)]) for call in settled),
+        ],
         "tools": [_in_older_words(told, one) for told, one in zip(judged, facts, strict=True)],
         "workspace": compared._asdict(),
         "budget": spent,
@@ -431,7 +439,7 @@ def _in_older_words(told: Mapping[str, Any], facts: CallFacts) -> dict[str, Any]
     """As clients of 0.1.0 read it, and no laxer than they were told: nothing was safe to repeat,
     and what has no effect was looked at first, unless its policy was to replay it.
     """
-    newer = ("why", "stream", "settled")
+    newer = ("why", "stream", "settled", "n", "of")
     older = {name: value for name, value in told.items() if name not in newer}
     rule = rule_of(facts._replace(idempotency="unsafe"))
     is_checked = facts.may_have_started and facts.resume_policy != "replay-from-event"
@@ -453,7 +461,10 @@ def _cost(one: Mapping[str, Any]) -> str:
     return f"events {one['first_seq']} to {one['last_seq']} cannot be read"
 
 
-def _judged(tool: CallAccount, facts: CallFacts) -> dict[str, Any]:
+def _judged(
+    tool: CallAccount, facts: CallFacts, name: tuple[int, dict[str, Any]]
+) -> dict[str, Any]:
+    """name: as `names_of` has it."""
     rule = rule_of(facts)
     return {
         "turn": tool.turn,
@@ -468,6 +479,8 @@ def _judged(tool: CallAccount, facts: CallFacts) -> dict[str, Any]:
         "why": rule.why,
         "stream": tool.stream if tool.turn is None else None,
         "settled": None if tool.settled is None else tool.settled.payload["word"],
+        "n": name[0],
+        "of": name[1],
     }
 
 

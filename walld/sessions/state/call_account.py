@@ -65,6 +65,7 @@ class CallAccount:
         "mixed",
         "model_call",
         "name",
+        "said_at",
         "said_in",
         "settled",
         "state",
@@ -86,6 +87,9 @@ class CallAccount:
         self.model_call: Event | None = None
         """What tells of it since its reply went."""
         self.said_in = begun
+        self.said_at: dict[str, Any] | None = None
+        """Its place in the reply that said it: stream, and what is known of seq (of its first
+        event), step (the first seq of that) and place (among the calls of the step)."""
         self.is_said = False
         self.intent: Event | None = None
         self.words: list[Event] = []
