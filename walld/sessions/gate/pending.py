@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Container, Sequence
 from typing import Any, Final
 
-from walld.sessions.gate.approvals import is_stale
+from walld.sessions.gate.approvals import is_stale, takes_over
 from walld.sessions.gate.possibly_run import calls_elsewhere, may_have_started
 from walld.sessions.gate.turn_history import History, TurnHistory, history_of
 from walld.sessions.gate.unreleased import said_before, said_in
@@ -84,7 +84,8 @@ def pending(
     """In order of seq. action: approve | decide_tool | run_tool | settle_tool | observe_tool |
     answer_turn; None of a call that another living process is at, which `owner` names.
 
-    run_tool: it was approved, in a turn that was neither retried nor completed.
+    run_tool: it was approved, or is the retry of one that was, in a turn that was neither retried
+    nor completed.
     settle_tool: it started, or may have, and has no result: somebody has to look what became of it;
     its seq is that of its intent, of the message that said a call that nobody intended (its state
     is said), or of what told of a call whose intent is not here.
@@ -124,7 +125,9 @@ def pending(
     for call in waiting:
         state, is_doubtful = call.state.state, call.begun.id in doubtful
         action = "settle_tool" if is_doubtful else _ACTIONS.get(state, "settle_tool")
-        if action == "run_tool" and (call.is_undecided or is_stale(call, now_ms)):
+        if action == "decide_tool" and takes_over(call, doubtful, now_ms):
+            action = "run_tool"
+        elif action == "run_tool" and (call.is_undecided or is_stale(call, now_ms)):
             action = "decide_tool"
         if action == "run_tool" and call.turn in retried:
             continue

@@ -32,7 +32,7 @@ import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
-from walld.sessions.gate.approvals import is_stale, was_granted_again
+from walld.sessions.gate.approvals import is_stale, takes_over, was_granted_again
 from walld.sessions.gate.call_names import names_of
 from walld.sessions.gate.call_rules import CallFacts, rule_of
 from walld.sessions.gate.pending import is_answered, open_tools
@@ -187,6 +187,12 @@ def resume(
             policy_now=word_of(call), process=_process_of(call, processes or {})
         )
         for call in open_calls
+    ]
+    facts = [
+        one._replace(stage="approved")
+        if one.stage == "intended" and takes_over(call, doubtful, now_ms)
+        else one
+        for call, one in zip(open_calls, facts, strict=True)
     ]
     names = names_of(account.calls.calls, elsewhere)
     judged = [
