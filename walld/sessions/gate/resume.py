@@ -38,7 +38,7 @@ from walld.sessions.gate.call_rules import CallFacts, rule_of
 from walld.sessions.gate.pending import is_answered, open_tools
 from walld.sessions.gate.policy_now import words_of
 from walld.sessions.gate.possibly_run import calls_elsewhere, may_have_started, unfinished_imports
-from walld.sessions.gate.processes import NamedProcess, process_of
+from walld.sessions.gate.processes import NamedProcess, seen
 from walld.sessions.gate.turn_history import History, history_of
 from walld.sessions.gate.unreleased import said_before, said_in
 from walld.sessions.gate.workers import Worker, work_reasons
@@ -184,7 +184,7 @@ def resume(
     is_worked_on, word_of = _worked_on(workers, said), words_of(policy)
     facts = [
         _facts_of(call, compared, call.begun.id in doubtful, is_worked_on(call), now_ms)._replace(
-            policy_now=word_of(call), process=_process_of(call, processes or {})
+            policy_now=word_of(call), process=seen(call, processes or {})
         )
         for call in open_calls
     ]
@@ -400,13 +400,6 @@ def _facts_of(
         workspace=_WORKSPACES.get(compared.verdict, "unseen"),
         worker="other" if is_worked_on else "nobody",
     )
-
-
-def _process_of(call: CallAccount, processes: Mapping[NamedProcess, str]) -> str:
-    """Of its newest start: gone where that named none."""
-    starts = [one for one in call.words if one.type == "tool_started"]
-    named = process_of(starts[-1].payload) if starts else None
-    return "gone" if named is None else processes.get(named, "unseen")
 
 
 def _stage_of(call: CallAccount, may_have_started: bool, now_ms: int | None) -> str:

@@ -59,7 +59,13 @@ PROJECTIONS: Final[dict[str, _Projection]] = {
     "eval": _Projection(evaluation, {"turn": _TEXT}),
     "pending": _Projection(
         pending,
-        {"last_seq": (int,), "replies": (list,), "workers": (list,), "now_ms": (int,)},
+        {
+            "last_seq": (int,),
+            "replies": (list,),
+            "workers": (list,),
+            "now_ms": (int,),
+            "processes": (dict,),
+        },
     ),
     "resume": _Projection(
         resume,
