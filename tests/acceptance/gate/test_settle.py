@@ -29,6 +29,10 @@ def session(daemon: DaemonProcess, make_agent: Callable[..., Obedient]) -> Any:
     until(lambda: session.resume_check()["owner"] is None, "its process is gone")
     gate = session.resume_check()
     assert (gate["status"], gate["calls"][0]["why"]) == ("blocked", "may_have_run")
+    assert gate["calls"][0]["arguments"] == {"to": "prod"}
+    (reason,) = gate["reasons"]
+    command = "`walld session settle s c1 --ran | --did-not-run | --grant`"
+    assert reason["message"].endswith(command)
     return session
 
 
@@ -259,7 +263,11 @@ def test_calls_of_one_id_are_told_apart_by_how_often_it_came(
     assert (done.returncode, b"--n" in done.stderr) == (1, True), done.stderr
     shown = daemon.cli("resume-check", "s", "--socket", daemon.socket_path).stdout
     assert b"mail (call call_1, n 2)" in shown
-    done = settle(daemon, "call_1", "--ran", "--n", "2")
+    assert b"    arguments: {}" in shown
+    where = "" if turn is None else f" --turn {turn}"
+    command = f"walld session settle s call_1{where} --n 2"
+    assert f"`{command} --ran | --did-not-run | --grant`".encode() in shown
+    done = settle(daemon, *command.split()[4:], "--ran")
     assert done.returncode == 0, done.stderr
     if is_of_a_turn:
         assert not session.settle("call_1", "ran", n=2).is_new, "it is that entry"

@@ -424,7 +424,7 @@ class SessionRequests:
             arguments["last_seq"] = until
             arguments["processes"] = await files.views.run(partial(_seen_now, events))
         if request.name == "resume":
-            arguments["breaks"] = breaks
+            arguments |= {"breaks": breaks, "session": request.session_id}
 
         def job() -> bytes:
             told: Any = project(request.name, events, arguments, replies)

@@ -80,6 +80,7 @@ PROJECTIONS: Final[dict[str, _Projection]] = {
             "now_ms": (int,),
             "policy": _TABLE,
             "processes": (dict,),
+            "session": (str,),
         },
     ),
     "edit_target": _Projection(edit_target, {"of": (str,)}),

@@ -252,7 +252,7 @@ class SessionSteps(Appending):
         ran, did_not_run: it did; the model is told so, with `result` where you have it. granted: it
         may run, though it may have run before; until `expires_at`, seconds since 1970, and for a
         call with these fields of its intent (`scope`). denied: it may not. by: who says it. turn,
-        stream_id: of the call, where several have that id; n: the n-th of them there, as
+        stream_id: of the call, where several have that id; n: the n-th of that id, as
         `resume_check` counts them. The newest word counts. What the newest says already, whoever
         says it now (`by`, `note`), is that entry; else it is a new one: a later `expires_at` renews
         a grant.
@@ -479,12 +479,7 @@ def one_call(
         )
     if len(found) > 1:
         places = ", ".join(_named(one) for one in found)
-        text = (
-            "several open calls have that id: say which turn or reply (turn=, stream_id=; --turn,"
-        )
-        text += " --stream)"
-        if len({(one["turn"], one["stream"]) for one in found}) == 1:
-            text = "several open calls of one place have that id: say which of them (n=; --n)"
+        text = "several calls have that id: turn=, stream_id=, n= (--turn, --stream, --n) say which"
         raise Refused("ambiguous_call", call_id, places, text)
     return found[0]
 

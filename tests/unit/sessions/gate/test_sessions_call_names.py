@@ -38,7 +38,7 @@ def test_a_call_whose_id_came_once_is_named_by_its_turn_or_reply() -> None:
     log.add("message", said(call("mail"), _wal_stream="s"))
     assert names(log) == [
         (1, {"turn": "t", "call_id": "c1"}),
-        (1, {"stream": "s", "call_id": "c1"}),
+        (2, {"stream": "s", "call_id": "c1"}),
     ]
 
 
@@ -91,6 +91,65 @@ def test_a_call_that_ran_elsewhere_is_settled_as_one_that_is_here() -> None:
     assert names(log) == []
     again = log.add("imported", {"calls": [told]}, leaf=False)
     assert [one for _, one in names(log)] == [of | {"entry": again}], "it was told anew"
+
+
+@pytest.mark.parametrize(
+    ("had", "more", "words"),
+    [
+        (("started",), {}, "--ran | --did-not-run | --grant"),
+        (("approval:asked",), {}, "--grant | --deny"),
+        (("approval:asked",), {"policy": {"tools": {"*": "deny"}}}, "--deny"),
+        (("started",), {"policy": {"tools": {"*": "deny"}}}, "--ran | --did-not-run"),
+        (("started",), {"last_seq": 9}, "--ran | --did-not-run"),
+    ],
+)
+def test_a_reason_has_the_command_that_settles_its_call(
+    had: tuple[str], more: dict[str, Any], words: str
+) -> None:
+    log = Log()
+    log.submit("t")
+    log.tool("t", "c 1", *had, **ASKS)
+    (reason,) = resume(log.events, session="chat/1 b", **more)["reasons"]
+    assert reason["message"].endswith(f": `walld session settle 'chat/1 b' 'c 1' {words}`")
+
+
+def test_a_command_says_which_of_several_calls_it_is() -> None:
+    log = Log()
+    for turn in ("t", "t2"):
+        log.submit(turn)
+        log.add("message", said(call("mail")), turn=turn)
+    log.add("message", said(call("put")), turn="t2")
+    log.add("message", said(call("get"), _wal_stream="s"))
+    log.add("message", said(call("list")))
+    reasons = resume(log.events)["reasons"]
+    assert [one["message"].rpartition("c1 ")[2].partition(" --ran")[0] for one in reasons] == [
+        "--turn t",
+        "--turn t2 --n 2",
+        "--turn t2 --n 3",
+        "--stream s",
+        "--n 5",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("given", "told", "cut"),
+    [
+        ({"to": "b"}, {"to": "b"}, None),
+        (None, None, None),
+        ("{half", "{half", None),
+        ("x" * 1024, "x" * 1024, None),
+        ("x" * 1025, "x" * 1024, 1025),
+        ({"to": "x" * 2000}, '{"to": "' + "x" * 1016, 2010),
+    ],
+)
+def test_a_call_of_the_gate_has_its_arguments(given: Any, told: Any, cut: int | None) -> None:
+    log = Log()
+    log.submit("t")
+    log.tool("t", "c", "started", arguments=given, **ASKS)
+    gate = resume(log.events)
+    (row,) = gate["calls"]
+    assert (row["arguments"], row["arguments_cut"]) == (told, cut)
+    assert "arguments" not in gate["tools"][0]
 
 
 @pytest.mark.parametrize("word", ["ran", "did_not_run"])
