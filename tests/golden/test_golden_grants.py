@@ -6,8 +6,10 @@ If a test here fails, the code is wrong, never the file.
 from __future__ import annotations
 
 from hashlib import sha256
+from pathlib import Path
 
 import make_session_grants
+import pytest
 from ledger_world import verify
 
 from walld.disk.real import RealDisk
@@ -16,17 +18,26 @@ from walld.sessions.gate.resume import resume
 from walld.sessions.state.entries import events_of
 
 FILES = make_session_grants.SESSION_GRANTS
+NAMES = make_session_grants.SESSION_CALL_NAMES
 UID, SESSION = make_session_grants.UID, make_session_grants.SESSION
 EXPIRES_MS = 2_000_000_000_000
 
 
-def test_the_files_are_those_that_were_written_then() -> None:
+@pytest.mark.parametrize(
+    ("files", "digest"),
+    [
+        (FILES, "ff23afc6e00b0f27d88479207ecea0b98cb55828720852f4afa77f2868266a46"),
+        (NAMES, "acb5390cb37e05c52c37ed458face26b3a591b8d27acb4ccd74513993df25ed6"),
+    ],
+    ids=lambda one: one.name if isinstance(one, Path) else "",
+)
+def test_the_files_are_those_that_were_written_then(files: Path, digest: str) -> None:
     """SHA-256 over names and bytes."""
     whole = sha256()
-    for path in sorted(FILES.rglob("*")):
+    for path in sorted(files.rglob("*")):
         if path.is_file():
-            whole.update(f"{path.relative_to(FILES)}\0".encode() + path.read_bytes())
-    assert whole.hexdigest() == "ff23afc6e00b0f27d88479207ecea0b98cb55828720852f4afa77f2868266a46"
+            whole.update(f"{path.relative_to(files)}\0".encode() + path.read_bytes())
+    assert whole.hexdigest() == digest
 
 
 def test_the_gate_reads_them_as_they_were_meant() -> None:
@@ -47,3 +58,20 @@ def test_the_gate_reads_them_as_they_were_meant() -> None:
         ]
         assert calls[2]["side_effect"] == "network"
         assert (calls[3]["settled"], calls[3]["outcome"]) == ("ran", "done")
+
+
+def test_a_settlement_is_of_the_call_that_it_names() -> None:
+    """Five calls have that id; of the first of two of one message nobody said what became of it."""
+    with RealDisk(str(NAMES), read_only=True) as disk:
+        reading = LedgerStore(disk).read(UID, SESSION)
+    assert (reading.breaks, reading.torn_bytes) == ([], 0)
+    events = events_of(reading.lines)
+    assert [(one.type, one.payload) for one in events] == make_session_grants.NAMED
+    calls = sorted(resume(events)["calls"], key=lambda one: int(one["n"]))
+    assert [(one["tool"], one["outcome"], one["settled"]) for one in calls] == [
+        ("mail", "done", None),
+        ("mail", "done", "ran"),
+        ("mail", "unknown", None),
+        ("put", "done", "ran"),
+        ("put", "done", "ran"),
+    ]

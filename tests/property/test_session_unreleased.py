@@ -39,7 +39,9 @@ def replies(rand: random.Random, log: Log) -> list[Unreleased]:
                 ]
             steps.append(said | ({"tool_calls": calls} if calls else {}))
             seq += 10
-        earlier = tuple((call(rand, 90, 0), rand.random() < 0.5) for _ in range(rand.randint(0, 2)))
+        earlier = tuple(
+            (call(rand, 90 + at, 0), rand.random() < 0.5) for at in range(rand.randint(0, 2))
+        )
         turn = rand.choice(turns) or "" if rand.random() < 0.9 else "of no entry"
         found.append(Unreleased(f"s{number}", turn, steps, rand.random() < 0.5, earlier))
     return found

@@ -69,7 +69,7 @@ def _session(client: Any, session_id: str, alive: set[str]) -> dict[str, Any]:
     told |= {name: _asked(lambda: session.project(name)) for name in _VIEWS}  # noqa: B023
     if isinstance(told["audit"], dict):
         told["audit"]["turns"] = [
-            {name: one[name] for name in one if name not in ("answered", "owner")}
+            {name: one[name] for name in one if name not in ("answered", "owner", "last_owner")}
             for one in told["audit"]["turns"]
         ]
     if isinstance(told["pending"], list):

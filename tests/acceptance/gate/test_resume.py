@@ -40,6 +40,7 @@ def test_it_goes_on_with_what_never_started(
         turn = client.session("s").resume()
         assert (turn.message_id, turn.state) == ("m", "submitted")
         assert [(one["call_id"], one["may"]) for one in turn.calls] == [("c1", "run")]
+        assert turn.calls[0]["arguments"] == {}
         before, after = client.session("s").state()["turns"]
         assert (before["turn_id"], before["state"]) == (first["turn_id"], "interrupted")
         assert (after["turn_id"], after["retry_of"]) == (turn.turn_id, first["turn_id"])

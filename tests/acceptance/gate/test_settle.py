@@ -29,6 +29,10 @@ def session(daemon: DaemonProcess, make_agent: Callable[..., Obedient]) -> Any:
     until(lambda: session.resume_check()["owner"] is None, "its process is gone")
     gate = session.resume_check()
     assert (gate["status"], gate["calls"][0]["why"]) == ("blocked", "may_have_run")
+    assert gate["calls"][0]["arguments"] == {"to": "prod"}
+    (reason,) = gate["reasons"]
+    command = "`walld session settle s c1 --ran | --did-not-run | --grant`"
+    assert reason["message"].endswith(command)
     return session
 
 
@@ -222,24 +226,74 @@ def test_a_call_that_only_a_reply_said_may_run_once_a_person_says_so(
     assert (gate["status"], gate["calls"][0]["why"]) == ("ok", "granted")
 
 
-def test_two_calls_of_one_turn_and_id_are_answered_as_the_text_says(daemon: DaemonProcess) -> None:
-    """It said turn=, which is the same of both."""
-    session = daemon.reader.session("s")
-    turn = session.submit("go").turn_id
-    risk = {"side_effect": "external-write", "resume_policy": "rerun-after-check"}
+RISK = {"side_effect": "external-write", "resume_policy": "rerun-after-check"}
+
+
+def said_twice(session: Any, **more: Any) -> None:
     for name in ("deploy", "mail"):
-        call = {"id": "call_1", "name": name, "arguments": {}} | risk
-        session.message("assistant", "", turn=turn, tool_calls=[call])
-    for more in ({}, {"turn": turn}):
-        with pytest.raises(walld_client.Refused, match="tool message") as refused:
+        call = {"id": "call_1", "name": name, "arguments": {}} | RISK
+        session.message("assistant", "", tool_calls=[call], **more)
+
+
+@pytest.mark.parametrize("is_of_a_turn", [True, False])
+def test_calls_of_one_id_are_told_apart_by_how_often_it_came(
+    daemon: DaemonProcess, is_of_a_turn: bool
+) -> None:
+    """No word named one of them: the gate stayed shut."""
+    session = daemon.reader.session("s")
+    turn = None
+    if is_of_a_turn:
+        of = session.submit("go")
+        turn = of.turn_id
+    said_twice(session, **({} if turn is None else {"turn": turn}))
+    if is_of_a_turn:
+        of.interrupted("stopped")
+    place = turn or "no turn"
+    for more in ({}, {} if turn is None else {"turn": turn}):
+        with pytest.raises(walld_client.Refused, match="n=") as refused:
             session.settle("call_1", "ran", **more)
         assert (refused.value.code, refused.value.limit) == (
             "ambiguous_call",
-            f"deploy (said) of {turn}, mail (said) of {turn}",
+            f"deploy (said) of {place}, n 1, mail (said) of {place}, n 2",
         )
-    with pytest.raises(walld_client.Refused, match="tool message"):
-        session.resume(checked={"call_1": "ran"}, accept="check")
-    for gave in ("sent", "deployed"):  # the newest call's first
+    if is_of_a_turn:
+        with pytest.raises(walld_client.Refused, match="n="):
+            session.resume(checked={"call_1": "ran"}, accept="check")
+    done = settle(daemon, "call_1", "--ran")
+    assert (done.returncode, b"--n" in done.stderr) == (1, True), done.stderr
+    shown = daemon.cli("resume-check", "s", "--socket", daemon.socket_path).stdout
+    assert b"mail (call call_1, n 2)" in shown
+    assert b"    arguments: {}" in shown
+    where = "" if turn is None else f" --turn {turn}"
+    command = f"walld session settle s call_1{where} --n 2"
+    assert f"`{command} --ran | --did-not-run | --grant`".encode() in shown
+    done = settle(daemon, *command.split()[4:], "--ran")
+    assert done.returncode == 0, done.stderr
+    if is_of_a_turn:
+        assert not session.settle("call_1", "ran", n=2).is_new, "it is that entry"
+    assert [(one["tool"], one["n"]) for one in open_calls(session)] == [("deploy", 1)]
+    assert session.settle("call_1", "did_not_run", n=1).is_new
+    assert (open_calls(session), session.resume_check()["status"]) == ([], "ok")
+    told = session.project("messages")
+    calls = [one for message in told for one in message.get("tool_calls", ())]
+    assert [(one["name"], one["outcome"]) for one in calls] == [
+        ("deploy", "not_run"),
+        ("mail", "done"),
+    ]
+    for n in (0, 3):
+        done = settle(daemon, "call_1", "--ran", "--n", str(n))
+        assert (done.returncode in (1, 64), done.stderr.count(b"\n")) == (True, 1), done.stderr
+
+
+def open_calls(session: Any) -> list[Any]:
+    return [one for one in session.resume_check()["calls"] if one["may"] != "read_result"]
+
+
+def test_a_tool_message_settles_the_newest_call_of_an_id_first(daemon: DaemonProcess) -> None:
+    session = daemon.reader.session("s")
+    turn = session.submit("go").turn_id
+    said_twice(session, turn=turn)
+    for gave in ("sent", "deployed"):
         session.message("tool", gave, turn=turn, tool_call_id="call_1")
     assert session.resume_check()["status"] == "ok"
     told = session.project("messages")
@@ -248,6 +302,33 @@ def test_two_calls_of_one_turn_and_id_are_answered_as_the_text_says(daemon: Daem
         ("deploy", "done"),
         ("mail", "done"),
     ]
+
+
+def test_calls_of_one_id_in_replies_of_one_turn_are_told_apart(
+    daemon: DaemonProcess, make_agent: Callable[..., Obedient]
+) -> None:
+    """And stay so once they are adopted, in whatever order: a place in a reply names each."""
+    agent = make_agent(daemon)
+    agent.do("""
+    turn = client.session('s').submit('go')
+    both = [(name, turn.reply(stream_id='of ' + name)) for name in ('deploy', 'mail')]
+    [(one.tool(name, {}, call_id='call_1'), one.drain(30, 'synced')) for name, one in both]
+    """)
+    agent.kill()
+    session = daemon.reader.session("s")
+    until(lambda: session.resume_check()["owner"] is None, "its process is gone")
+    assert [(one["tool"], one["n"]) for one in open_calls(session)] == [("deploy", 1), ("mail", 2)]
+    assert session.settle("call_1", "did_not_run", n=1).is_new
+    assert [(one["tool"], one["n"]) for one in open_calls(session)] == [("mail", 2)]
+    for stream in ("of mail", "of deploy"):
+        (reply,) = (one for one in daemon.reader.orphans("s") if one.stream_id == stream)
+        for message in reply.messages():
+            name = f"{stream}:{message['_wal_seq']}"
+            session.append("message", message, id=name, once=True, turn=reply.turn_id)
+        daemon.reader.resolve(stream)
+        assert [one["tool"] for one in open_calls(session)] == ["mail"]
+    assert session.settle("call_1", "ran", n=1).is_new, "mail is in the log, and before deploy"
+    assert session.resume_check()["status"] == "ok"
 
 
 def test_a_command_that_cannot_be_is_told_as_every_other(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -170,7 +171,8 @@ def test_an_audit_passes_over_what_somebody_is_at(
         assert found.owner["pid"] == agent.pid
         assert str(agent.pid) in found.detail
     assert reader.repair_plan("s", present=[]) == []
-    assert len(agent.do("[one.op for one in client.repair_plan('s', present=[])]")) == 1
+    (owner,) = agent.do("[one.owner for one in client.repair_plan('s', present=[])]")
+    assert (owner["pid"], owner["seen"]) == (agent.pid, True), "it asks itself"
     agent.kill()
     until(lambda: reader.session("s").resume_check()["owner"] is None, "its process is gone")
     report = reader.audit("s", present=[])
@@ -180,8 +182,11 @@ def test_an_audit_passes_over_what_somebody_is_at(
     assert told == {("turn_journal_pending_turn", *lost), ("tool_call_unanswered", *lost)}
     steps = reader.repair_plan("s", present=[])
     assert [one.op for one in steps] == ["materialise_user_message", "mark_interrupted"]
-    assert {(one.state, one.reason, one.owner) for one in steps} == {(*lost[:2], None)}
+    assert {(one.state, one.reason) for one in steps} == {lost[:2]}
     turn_id = steps[0].turn_id
+    boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    for one in steps:
+        assert one.owner == owner | {"seen": False, "turn": turn_id, "boot": boot}
     again = make_agent(daemon)
     again.do(f"turn = client.session('s').submit('deploy it', retry_of={turn_id!r})")
     assert reader.repair_plan("s", present=[]) == [], "who is at work on the retry saves it"

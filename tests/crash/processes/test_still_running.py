@@ -53,6 +53,12 @@ def test_while_its_process_is_there_a_call_is_not_to_run(
         assert judged(session) == ("blocked", "never", "still_runs")
         (reason,) = session.resume_check()["reasons"]
         assert (reason["code"], reason["call_id"]) == ("still_runs", "c1")
+        (row,) = (one for one in session.project("pending") if one.get("call_id") == "c1")
+        assert (row["action"], row["owner"]["pid"], row["owner"]["turn"]) == (
+            None,
+            pid,
+            row["turn"],
+        ), "nobody can settle it while it runs"
         with pytest.raises(walld_client.Blocked):
             session.resume(checked={"c1": "ran"}, accept="check")
         with pytest.raises(walld_client.Refused, match="call_at_work"):
@@ -73,6 +79,7 @@ def test_while_its_process_is_there_a_call_is_not_to_run(
         os.kill(pid, signal.SIGKILL)
         until(lambda: judged(session)[2] != "still_runs", "the end of the process")
         assert judged(session) == ("check", "check_then_run", "look_first")
+        assert "settle_tool" in [one["action"] for one in session.project("pending")]
         assert session.resume(checked={"c1": "ran"}).message_id == "m"
 
 

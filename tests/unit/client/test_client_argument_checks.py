@@ -67,7 +67,8 @@ OF_A_SESSION: list[tuple[str, dict[str, Any], dict[str, str]]] = [
         "settle",
         {"call_id": "c", "word": "ran"},
         {"call_id": "id", "word": "text", "note": "text", "by": "text", "turn": "id"}
-        | {"stream_id": "id", "scope": "dict", "expires_at": "time", "force": "bool"},
+        | {"stream_id": "id", "scope": "dict", "expires_at": "time", "force": "bool"}
+        | {"n": "count"},
     ),
     ("resume", {}, {"checked": "dict", "accept": "text", "timeout": "seconds"}),
     ("turn", {}, {"turn_id": "id", "stream_id": "id"}),

@@ -7,6 +7,7 @@ ask, or no such directory. Decides nothing itself: `sessions/gate/resume.py` doe
 from __future__ import annotations
 
 import argparse
+import json
 import os
 from typing import Any
 
@@ -54,7 +55,13 @@ def _lines(told: dict[str, Any]) -> list[str]:
             continue  # what it gave is in the session
         why = f" ({call['why']})" if "why" in call else ""
         effect = f"{call['state']}, effect {call['side_effect']}, may: {call['may']}{why}"
-        lines.append(f"  {call['tool']} (call {call['call_id']}): {effect}")
+        number = f", n {call['n']}" if call.get("n", 1) > 1 else ""
+        lines.append(f"  {call['tool']} (call {call['call_id']}{number}): {effect}")
+        if (given := call.get("arguments")) is not None:
+            text = given if isinstance(given, str) else json.dumps(given, ensure_ascii=False)
+            cut = call["arguments_cut"]
+            shown = f"{text}... ({cut} characters)" if cut else text
+            lines.append(f"    arguments: {shown}")
     return lines
 
 

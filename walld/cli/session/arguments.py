@@ -100,6 +100,8 @@ def add_session_commands(
     settle.add_argument(
         "--stream", metavar="ID", type=ident, help="its reply, where it has no turn"
     )
+    told = "the n-th call of that id, as resume-check counts them"
+    settle.add_argument("--n", metavar="N", type=seq, help=told)
     settle.add_argument("--force", action="store_true", help="though a living process is at work")
     of_one("delete", "Remove it with everything there is of it, replies too.")
     repair = verb("repair", "Take damaged bytes out of its file; no daemon may run on DIR.")

@@ -314,6 +314,7 @@ def _settle(asking: SessionClient, options: argparse.Namespace) -> int:
             expires_at=until,
             turn=options.turn,
             stream_id=options.stream,
+            n=options.n,
             force=options.force,
         )
     )

@@ -420,11 +420,11 @@ class SessionRequests:
                     arguments["missing_artifacts"] = missing
         breaks = [] if found is None else [broken._asdict() for broken in found.breaks]
         until = 0 if found is None else found.until
-        if request.name == "resume":
-            arguments |= {"breaks": breaks, "last_seq": until}
-            arguments["processes"] = await files.views.run(partial(_seen_now, events))
-        elif request.name == "pending":
+        if request.name in _WITHOUT_ENTRIES:
             arguments["last_seq"] = until
+            arguments["processes"] = await files.views.run(partial(_seen_now, events))
+        if request.name == "resume":
+            arguments |= {"breaks": breaks, "session": request.session_id}
 
         def job() -> bytes:
             told: Any = project(request.name, events, arguments, replies)

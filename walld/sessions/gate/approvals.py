@@ -4,23 +4,23 @@ Owns: when a grant has expired, and what it was for. Refuses: who may grant (the
 
 A grant is for what it names: its `scope` has fields of the intent, and a call of which one is
 another was not allowed. `expires_at` is seconds since 1970; what is no such number has passed. A
-scope that is no object is a note for people.
+scope that is no object is a note for people. It is for that call wherever it is run next: the equal
+call of a retry takes it over, once, and the first start behind it uses it up.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Container, Mapping
 from typing import Any
 
 from walld.sessions.state.call_account import CallAccount, json_key
-from walld.sessions.state.tools import tool_state_of
 
-__all__ = ["is_stale", "was_granted_again"]
+__all__ = ["is_stale", "takes_over", "was_granted_again"]
 
 
 def is_stale(call: CallAccount, now_ms: int | None) -> bool:
     """Its newest grant has expired, or was for something else. now_ms: None: nothing expires."""
-    grant = _grant(call)
+    grant = {} if call.grant is None else call.grant.payload
     return _has_expired(grant, now_ms) or not _is_for(grant, call)
 
 
@@ -34,12 +34,17 @@ def was_granted_again(call: CallAccount) -> bool:
     return settled.seq > call.seqs.get("started", 0)
 
 
-def _grant(call: CallAccount) -> Mapping[str, Any]:
-    """The payload of the newest word that allowed it."""
-    said = [one for one in call.words if tool_state_of(one.type, one.payload) == "approved"]
-    if call.settled is not None and call.settled.payload.get("word") == "granted":
-        said.append(call.settled)
-    return max(said, key=lambda one: one.seq).payload if said else {}
+def takes_over(call: CallAccount, doubtful: Container[str], now_ms: int | None) -> bool:
+    """It is intended, and what a person allowed of an equal call before it holds of this one.
+
+    doubtful: ids of entries of calls that may have started: those may have used up their grants.
+    """
+    allowed = call.grant_of
+    if allowed is None or allowed.grant is None or call.state.state != "intended":
+        return False
+    grant = allowed.grant.payload
+    is_used = allowed.begun.id in doubtful
+    return not is_used and not _has_expired(grant, now_ms) and _is_for(grant, call)
 
 
 def _has_expired(grant: Mapping[str, Any], now_ms: int | None) -> bool:

@@ -5,11 +5,12 @@ Owns: which actions are pending. Refuses: whether it is safe to take them (`resu
 
 from __future__ import annotations
 
-from collections.abc import Container, Sequence
+from collections.abc import Container, Mapping, Sequence
 from typing import Any, Final
 
-from walld.sessions.gate.approvals import is_stale
+from walld.sessions.gate.approvals import is_stale, takes_over
 from walld.sessions.gate.possibly_run import calls_elsewhere, may_have_started
+from walld.sessions.gate.processes import NamedProcess, process_of, seen, start_of
 from walld.sessions.gate.turn_history import History, TurnHistory, history_of
 from walld.sessions.gate.unreleased import said_before, said_in
 from walld.sessions.gate.workers import Worker
@@ -80,11 +81,14 @@ def pending(
     replies: Sequence[Unreleased] = (),
     workers: Sequence[Worker] = (),
     now_ms: int | None = None,
+    processes: Mapping[NamedProcess, str] | None = None,
 ) -> list[dict[str, Any]]:
     """In order of seq. action: approve | decide_tool | run_tool | settle_tool | observe_tool |
-    answer_turn; None of a call that another living process is at, which `owner` names.
+    answer_turn; None of a call that another living process is at, or that still runs in the process
+    that its start named, which `owner` names.
 
-    run_tool: it was approved, in a turn that was neither retried nor completed.
+    run_tool: it was approved, or is the retry of one that was, in a turn that was neither retried
+    nor completed.
     settle_tool: it started, or may have, and has no result: somebody has to look what became of it;
     its seq is that of its intent, of the message that said a call that nobody intended (its state
     is said), or of what told of a call whose intent is not here.
@@ -94,7 +98,8 @@ def pending(
     artifact: where that result is.
     last_seq: the highest that was given, as far as is known. replies: those that are not released;
     the seq of a call that only such a one says is that of its turn's submission. workers: who lives
-    and works on the session. now_ms: since 1970; without it no grant is too old.
+    and works on the session. now_ms: since 1970; without it no grant is too old. processes: of
+    those that starts name, running or gone; any other is unseen.
     """
     said = said_in(replies, events)
     account = history_of(events, [*said, *said_before(replies, events)])
@@ -124,12 +129,16 @@ def pending(
     for call in waiting:
         state, is_doubtful = call.state.state, call.begun.id in doubtful
         action = "settle_tool" if is_doubtful else _ACTIONS.get(state, "settle_tool")
-        if action == "run_tool" and (call.is_undecided or is_stale(call, now_ms)):
+        if action == "decide_tool" and takes_over(call, doubtful, now_ms):
+            action = "run_tool"
+        elif action == "run_tool" and (call.is_undecided or is_stale(call, now_ms)):
             action = "decide_tool"
         if action == "run_tool" and call.turn in retried:
             continue
         if (worker := others.get(call.turn)) is not None:
             found.append(_of_call(call, None) | {"owner": worker.told()})
+        elif action == "settle_tool" and (owner := _running(call, processes or {})) is not None:
+            found.append(_of_call(call, None) | {"owner": owner.told()})
         else:
             found.append(_of_call(call, action))
     for turn in to_answer:
@@ -139,6 +148,16 @@ def pending(
             if _is_unseen(call, turn)
         ]
     return sorted(found, key=lambda one: one["seq"])
+
+
+def _running(call: CallAccount, processes: Mapping[NamedProcess, str]) -> Worker | None:
+    """The process that it still runs in."""
+    start = start_of(call)
+    if start is None or seen(call, processes) != "running":
+        return None
+    named = process_of(start.payload)
+    assert named is not None, "it is running"
+    return Worker(call.turn, None, named.pid, start.at_ms, is_asker=False, is_seen=True)
 
 
 def _of_call(call: CallAccount, action: str | None) -> dict[str, Any]:

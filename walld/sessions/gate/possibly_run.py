@@ -7,9 +7,10 @@ A call starts behind its intent, in a turn that has not ended: a turn that ended
 proves that it did not start there, and an intent that gives its id again, that it was settled. A
 denial behind the loss, or behind the fork or import that names the call, settles it: who denies it
 does not run it. So does an observation; one that was there before says nothing of a start
-elsewhere. An approval does not: who gave it may not know what is lost. Where lines are lost in a
-session that came from elsewhere, one of them may have told of a start there: then nothing that was
-said before proves anything. What an import has yet to bring counts as lost behind the end.
+elsewhere. A settlement that says whether it ran does what an observation does. An approval does
+not: who gave it may not know what is lost. Where lines are lost in a session that came from
+elsewhere, one of them may have told of a start there: then nothing that was said before proves
+anything. What an import has yet to bring counts as lost behind the end.
 """
 
 from __future__ import annotations
@@ -44,6 +45,9 @@ __all__ = [
 
 FROM_LAX: Final = (*RESUME_POLICIES, UNKNOWN)
 """Policies, from what may be done at once to what may not."""
+_ENDS: Final = ("ran", "did_not_run")
+"""Words of a settlement that say what became of the call."""
+_TELLS: Final = CAME_FROM | {"observation", "tool_settled"}
 
 
 class Lost:
@@ -204,7 +208,9 @@ def settled_seq(tool: CallAccount, said: Mapping[tuple[object, object], int]) ->
     """
     seqs = tool.state.seqs
     by_name = said.get((tool.turn, tool.call_id), 0)
-    return max(seqs.get("denied", 0), seqs.get("observed", 0), by_name)
+    settled = tool.settled
+    in_words = settled.seq if settled is not None and settled.payload["word"] in _ENDS else 0
+    return max(seqs.get("denied", 0), seqs.get("observed", 0), by_name, in_words)
 
 
 def started_elsewhere(events: Sequence[Event]) -> dict[str, int]:
@@ -218,7 +224,7 @@ def calls_elsewhere(events: Sequence[Event]) -> list[CallAccount]:
     """Calls that may have run in what this session came from, and whose intents are not here.
 
     Of two of one call id that are open the stricter one counts. An observation behind what told of
-    them that names the call settles both.
+    them that names the call settles both, a settlement that names what told the one.
     """
     return [call for call in elsewhere(events) if not call.state.closed]
 
@@ -235,6 +241,13 @@ def elsewhere(events: Sequence[Event]) -> list[CallAccount]:
         if event.type == "observation":
             settled = found.get((event.payload.get("of_turn"), event.payload.get("of_call")))
             if settled is not None:
+                settled.state.seqs["observed"] = event.seq
+            continue
+        if event.type == "tool_settled":
+            of = event.payload["of"]
+            settled = found.get((of.get("turn"), of["call_id"]))
+            is_named = settled is not None and settled.begun.id == of.get("entry")
+            if settled is not None and is_named and event.payload["word"] in _ENDS:
                 settled.state.seqs["observed"] = event.seq
             continue
         for call in event.payload.get("calls", ()):
@@ -257,8 +270,7 @@ def _sound(events: Sequence[Event]) -> list[Event]:
     return [
         event
         for event in events
-        if (event.type in CAME_FROM or event.type == "observation")
-        and check_payload(event.type, event.payload) is None
+        if event.type in _TELLS and check_payload(event.type, event.payload) is None
     ]
 
 

@@ -11,9 +11,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
+from walld.sessions.state.call_account import CallAccount
 from walld.sessions.state.events import Event
 
-__all__ = ["NamedProcess", "process_of", "processes_of"]
+__all__ = ["NamedProcess", "process_of", "processes_of", "seen", "start_of"]
 
 _ENDS = ("tool_finished", "observation")
 
@@ -36,6 +37,19 @@ def process_of(payload: Mapping[str, Any]) -> NamedProcess | None:
     pid, start, namespace = (_number(payload.get(name)) for name in ("pid", "start", "namespace"))
     boot = payload.get("boot")
     return NamedProcess(pid, start, boot if isinstance(boot, str) else "", namespace)
+
+
+def start_of(call: CallAccount) -> Event | None:
+    """Its newest start."""
+    starts = [one for one in call.words if one.type == "tool_started"]
+    return starts[-1] if starts else None
+
+
+def seen(call: CallAccount, processes: Mapping[NamedProcess, str]) -> str:
+    """Of its newest start, gone | running | unseen: gone where that named no process."""
+    start = start_of(call)
+    named = None if start is None else process_of(start.payload)
+    return "gone" if named is None else processes.get(named, "unseen")
 
 
 def processes_of(events: Sequence[Event]) -> list[NamedProcess]:

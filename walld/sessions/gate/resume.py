@@ -28,16 +28,20 @@ another call of that id). Any of them is settled by an observation that names it
 
 from __future__ import annotations
 
+import json
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from typing import Any, Final
 
-from walld.sessions.gate.approvals import is_stale, was_granted_again
+from walld_client.limits import PREVIEW_CHARS_MAX
+
+from walld.sessions.gate.approvals import is_stale, takes_over, was_granted_again
+from walld.sessions.gate.call_names import names_of, settle_command
 from walld.sessions.gate.call_rules import CallFacts, rule_of
 from walld.sessions.gate.pending import is_answered, open_tools
 from walld.sessions.gate.policy_now import words_of
 from walld.sessions.gate.possibly_run import calls_elsewhere, may_have_started, unfinished_imports
-from walld.sessions.gate.processes import NamedProcess, process_of
+from walld.sessions.gate.processes import NamedProcess, seen
 from walld.sessions.gate.turn_history import History, history_of
 from walld.sessions.gate.unreleased import said_before, said_in
 from walld.sessions.gate.workers import Worker, work_reasons
@@ -146,6 +150,7 @@ def resume(
     now_ms: int | None = None,
     policy: Mapping[str, Any] | None = None,
     processes: Mapping[NamedProcess, str] | None = None,
+    session: str = "SESSION",
 ) -> dict[str, Any]:
     """The gate. status: blocked where a reason's `verdict` is that, else check where there is a
     reason, else ok.
@@ -158,7 +163,9 @@ def resume(
     calls: those without a result, each with `may`: run | check_then_run | ask_user | never, and
     `why`; those of the turn that have one may read_result. intent: the id of the entry, since call
     ids may be counted anew; None where it is not here, or where the model said it and no journal
-    has it (state: said).
+    has it (state: said). n: how often its id came by then in the session; of: what names it in a
+    `tool_settled`. arguments: as they are known; where they are long, the beginning of their JSON
+    text, and arguments_cut, how long that is.
     tools: those without a result, with `may` in other words: replay | rerun_after_check | ask_user
     | never.
     as_of: the newest entry that it is about; None where there is none.
@@ -169,7 +176,8 @@ def resume(
     no turn, and the boundary is before_intent. workers: who lives and works on it, and who asks.
     owner: the first of those who does not ask; own_turns: of who asks. now_ms: since 1970; without
     it no grant is too old. policy: of who asks (`policy_now.py`). processes: of those that starts
-    name, running or gone; any other is unseen. Raises BadArgument.
+    name, running or gone; any other is unseen. session: its id, for the commands that reasons name.
+    Raises BadArgument.
     """
     said = said_in(replies, events)
     account = history_of(events, [*said, *said_before(replies, events)])
@@ -182,15 +190,33 @@ def resume(
     is_worked_on, word_of = _worked_on(workers, said), words_of(policy)
     facts = [
         _facts_of(call, compared, call.begun.id in doubtful, is_worked_on(call), now_ms)._replace(
-            policy_now=word_of(call), process=_process_of(call, processes or {})
+            policy_now=word_of(call), process=seen(call, processes or {})
         )
         for call in open_calls
     ]
-    judged = [_judged(call, one) for call, one in zip(open_calls, facts, strict=True)]
+    facts = [
+        one._replace(stage="approved")
+        if one.stage == "intended" and takes_over(call, doubtful, now_ms)
+        else one
+        for call, one in zip(open_calls, facts, strict=True)
+    ]
+    names = names_of(account.calls.calls, elsewhere)
+    judged = [
+        _judged(call, one, names[id(call)]) for call, one in zip(open_calls, facts, strict=True)
+    ]
     for told in judged[len(judged) - len(elsewhere) :]:
         told["intent"] = None
     spent = dict(budget) if budget is not None else last_budget(events)
-    reasons = _of_calls(open_calls, judged, account)
+    turn, boundary = _stopped_at(account, judged)
+    settled = [] if turn is None else _settled_in(account, turn, open_calls)
+    rows = [*judged, *(_judged(one, _facts_of(one, compared), names[id(one)]) for one in settled)]
+    commands = [
+        settle_command(session, told, rows, words)
+        if (words := _words_for(one, is_known=_is_known(call, doubtful)))
+        else ""
+        for call, told, one in zip(open_calls, judged, facts, strict=True)
+    ]
+    reasons = _of_calls(open_calls, judged, account, commands)
     reasons += work_reasons(workers)
     reasons += _of_workspace(events, compared)
     reasons += _of_artifacts(missing_artifacts)
@@ -198,20 +224,22 @@ def resume(
     reasons += _of_replies(replies)
     reasons += _of_compaction(events, open_calls)
     if spent is not None and is_exhausted(spent):
-        reasons.append(_reason("budget_exhausted", "the budget is used up"))
-    turn, boundary = _stopped_at(account, judged)
+        reasons.append(
+            _reason(
+                "budget_exhausted", 'the budget is used up: append("budget", ...) says what is left'
+            )
+        )
     stopped = account.turns.get(turn or "")
     if stopped is not None and is_answered(stopped, open_calls, said):
         boundary = "answered"
     if not events and replies:
         boundary = "before_intent"
-    settled = [] if turn is None else _settled_in(account, turn, open_calls)
     return {
         "status": _status(reasons),
         "boundary": boundary,
         "turn": turn,
         "reasons": reasons,
-        "calls": [*judged, *(_judged(call, _facts_of(call, compared)) for call in settled)],
+        "calls": rows,
         "tools": [_in_older_words(told, one) for told, one in zip(judged, facts, strict=True)],
         "workspace": compared._asdict(),
         "budget": spent,
@@ -228,21 +256,27 @@ def _status(reasons: Sequence[Mapping[str, Any]]) -> str:
 
 
 def _of_calls(
-    calls: Sequence[CallAccount], judged: Sequence[Mapping[str, Any]], account: History
+    calls: Sequence[CallAccount],
+    judged: Sequence[Mapping[str, Any]],
+    account: History,
+    commands: Sequence[str],
 ) -> list[dict[str, Any]]:
-    """Reasons that are calls: those that must not simply run. judged: what was said of each."""
+    """Reasons that are calls: those that must not simply run. judged: what was said of each.
+    commands: which of them settles it, empty where none does.
+    """
     within_reach = {
         id(call)
         for call in calls
         if call.turn in account.turns and account.calls.newest(call.turn, call.call_id) is call
     }
     reasons = []
-    for told, call in zip(judged, calls, strict=True):
+    for told, call, command in zip(judged, calls, commands, strict=True):
         if told["may"] not in _ASKS or told["why"] == "at_work":
             continue  # of one that somebody is at, its worker is the reason
         verdict, asks = _ASKS[told["may"]]
         asks = _BECAUSE.get(told["why"], asks)
         how = _SAID if told["state"] == "said" else "" if id(call) in within_reach else _BY
+        how += command and f": {command}"
         reasons.append(
             _reason(
                 _code(told),
@@ -388,11 +422,24 @@ def _facts_of(
     )
 
 
-def _process_of(call: CallAccount, processes: Mapping[NamedProcess, str]) -> str:
-    """Of its newest start: gone where that named none."""
-    starts = [one for one in call.words if one.type == "tool_started"]
-    named = process_of(starts[-1].payload) if starts else None
-    return "gone" if named is None else processes.get(named, "unseen")
+def _is_known(call: CallAccount, doubtful: Container[str]) -> bool:
+    """It is of this session, and nothing that may be of it is lost."""
+    is_here = call.intent is not None or call.state.state == "said"
+    return is_here and call.begun.id not in doubtful
+
+
+def _words_for(call: CallFacts, *, is_known: bool) -> str:
+    """The words of a settlement that change what may be done with an open call.
+
+    is_known: all that it was allowed and whether it started; else no grant lets it run.
+    """
+    rule = rule_of(call)
+    if rule.why in ("still_runs", "at_work"):
+        return ""
+    if not call.may_have_started:
+        return "--deny" if rule.why == "policy_denies" else "--grant | --deny"
+    is_granted = is_known and call.stage != "intent_lost" and rule.why != "policy_denies"
+    return "--ran | --did-not-run" + (" | --grant" if is_granted else "")
 
 
 def _stage_of(call: CallAccount, may_have_started: bool, now_ms: int | None) -> str:
@@ -431,7 +478,7 @@ def _in_older_words(told: Mapping[str, Any], facts: CallFacts) -> dict[str, Any]
     """As clients of 0.1.0 read it, and no laxer than they were told: nothing was safe to repeat,
     and what has no effect was looked at first, unless its policy was to replay it.
     """
-    newer = ("why", "stream", "settled")
+    newer = ("why", "stream", "settled", "n", "of", "arguments", "arguments_cut")
     older = {name: value for name, value in told.items() if name not in newer}
     rule = rule_of(facts._replace(idempotency="unsafe"))
     is_checked = facts.may_have_started and facts.resume_policy != "replay-from-event"
@@ -453,7 +500,10 @@ def _cost(one: Mapping[str, Any]) -> str:
     return f"events {one['first_seq']} to {one['last_seq']} cannot be read"
 
 
-def _judged(tool: CallAccount, facts: CallFacts) -> dict[str, Any]:
+def _judged(
+    tool: CallAccount, facts: CallFacts, name: tuple[int, dict[str, Any]]
+) -> dict[str, Any]:
+    """name: as `names_of` has it."""
     rule = rule_of(facts)
     return {
         "turn": tool.turn,
@@ -468,7 +518,19 @@ def _judged(tool: CallAccount, facts: CallFacts) -> dict[str, Any]:
         "why": rule.why,
         "stream": tool.stream if tool.turn is None else None,
         "settled": None if tool.settled is None else tool.settled.payload["word"],
+        "n": name[0],
+        **_arguments_of(tool),
+        "of": name[1],
     }
+
+
+def _arguments_of(call: CallAccount) -> dict[str, Any]:
+    """Whole, or the beginning of their JSON text."""
+    given = call.arguments
+    text = given if isinstance(given, str) else json.dumps(given, ensure_ascii=False)
+    if len(text) <= PREVIEW_CHARS_MAX:
+        return {"arguments": given, "arguments_cut": None}
+    return {"arguments": text[:PREVIEW_CHARS_MAX], "arguments_cut": len(text)}
 
 
 def _effect_of(call: CallAccount) -> str:

@@ -149,7 +149,8 @@ class Calls:
         self._of_id: dict[str, list[CallAccount]] | None = None
         """Call id -> all of any turn; made at the first edit that asks for one."""
         self._begun_by: dict[str, list[CallAccount]] | None = None
-        """Id of an entry -> calls that it began; made at the first entry that names one so."""
+        """Id of an entry -> calls that it said first or intended; made at the first entry that
+        names one so."""
         self._of_stream: dict[tuple[str, str], list[CallAccount]] = {}
         """Stream and call id -> those without a turn, the newest last."""
         self._exact: dict[tuple[object, ...], CallAccount] = {}
@@ -179,19 +180,24 @@ class Calls:
         if event.type == "imported" and payload.get("missing"):
             self._hole = event.seq
         mixed = frozenset(payload.get("mixed", ()))
-        if mixed and self._begun_by is None:
-            self._begun_by = {}
-            for call in self.calls:
-                self._begun_by.setdefault(call.begun.id, []).append(call)
+        if mixed:
+            self._index_begun()
         for name in mixed:
             assert self._begun_by is not None, "made above"
-            for call in self._begun_by.pop(name, ()):  # what begins later is of a later entry
+            for call in self._begun_by.get(name, ()):
                 call.mixed |= call.begun.id == name
 
     @property
     def has_gone_replies(self) -> bool:
         """Of some calls nothing but what is left of their replies told when that came."""
         return bool(self._gone)
+
+    def _index_begun(self) -> None:
+        if self._begun_by is None:
+            self._begun_by = {}
+            for call in self.calls:
+                for name in dict.fromkeys((call.said_in.id, call.begun.id)):
+                    self._begun_by.setdefault(name, []).append(call)
 
     def _submitted(self, event: Event) -> None:
         if event.turn is not None and event.turn not in self.turns:
@@ -277,7 +283,8 @@ class Calls:
         for one, has_ended in reply.earlier:
             name, arguments = _named(one)
             known = self._known(turn, one["id"])
-            call = self._exact.get((turn, one["id"], reply.stream_id, one.get("seq")))
+            exact = (turn, one["id"], reply.stream_id, one.get("seq"))
+            call = self._exact.get(exact)
             if call is None and known.journalled:
                 call = _take_fitting(known.journalled, name, arguments)
             if call is None:
@@ -285,6 +292,9 @@ class Calls:
                 call.name, call.arguments = name if isinstance(name, str) else None, arguments
                 call.is_withdrawn = not has_ended
                 call.is_cut, call.is_served = _is_cut(one), one.get("server") is True
+                self._exact[exact] = call
+                if isinstance(one.get("seq"), int):
+                    call.said_at = {"stream": reply.stream_id, "seq": one["seq"]}
             _take_result(call, one)
 
     def _brought(self, turn: str | None, results: object) -> None:
@@ -339,6 +349,8 @@ class Calls:
             call.is_cut, call.is_served = outcome == "pending", one.get("server") is True
         call.model_call = event
         self._exact[exact] = call
+        if isinstance(seq, int):
+            call.said_at = call.said_at or {"stream": reply["stream"], "seq": seq}
         _know(call, one, name)
         if call.arguments is None:
             call.arguments_hash = hashed
@@ -421,6 +433,12 @@ class Calls:
                 if isinstance(step, int):
                     exact.append((turn, one["id"], stream, step, place))
             call = self._say(turn, one, exact, event, is_new=is_new)
+            if exact and call.said_at is None:
+                told = {"seq": one.get("seq"), "step": step}
+                ints = {name: seq for name, seq in told.items() if isinstance(seq, int)}
+                call.said_at = {"stream": stream, **ints} | (
+                    {"place": place} if "step" in ints else {}
+                )
             call.is_cut = message.get("_partial") is True and _is_cut(one)
             call.is_served |= one.get("server") is True
             self.of_item[id(one)] = call
@@ -574,15 +592,12 @@ class Calls:
         payload = event.payload
         if check_payload(event.type, payload) is not None:
             return
-        named, word = payload["of"], payload["word"]
-        known = self._of_name.get((named.get("turn"), named["call_id"]))
-        if "stream" in named:
-            call = self._said_by(named["stream"], named["call_id"])
-        else:
-            call = None if known is None else known.intended or known.newest
+        word, call = payload["word"], self._call_of(payload["of"])
         if call is None:
             self._unsettled.append(event)  # of a reply that is not released: its words come last
             return
+        if call.settled is not None and call.settled.seq > event.seq:
+            return  # that one named it as the log does, this one by its place in the reply
         call.settled = event
         call.given.pop("settled", None)  # of an earlier word
         if word == "granted":
@@ -593,6 +608,30 @@ class Calls:
             call.seqs["denied"] = event.seq
         elif payload.get("result") is not None:
             call.given["settled"] = payload["result"]
+
+    def _call_of(self, of: Mapping[str, Any]) -> CallAccount | None:
+        """Whom a settlement names (`gate/call_names.py`)."""
+        turn, call_id = of.get("turn"), of["call_id"]
+        if "entry" in of:
+            self._index_begun()
+            assert self._begun_by is not None, "made above"
+            there = [one for one in self._begun_by.get(of["entry"], ()) if one.call_id == call_id]
+            n = of.get("n", 1)
+            return there[n - 1] if n <= len(there) else None
+        if "seq" in of or "step" in of:
+            stream = of["stream"]
+            places = [(of["seq"],)] if "seq" in of else []
+            places += [(of["step"], of["place"])] if "step" in of else []
+            for place in places:
+                for told in (turn, None):  # it may have been of none when it was said
+                    call = self._exact.get((told, call_id, stream, *place))
+                    if call is not None and call.turn == turn:
+                        return call
+            return None
+        if "stream" in of:
+            return self._said_by(of["stream"], call_id)
+        known = self._of_name.get((turn, call_id))
+        return None if known is None else known.intended or known.newest
 
     def _said_by(self, stream: str, call_id: str) -> CallAccount | None:
         """The newest of a reply without a turn."""

@@ -51,6 +51,7 @@ class CallAccount:
         "call_id",
         "effect",
         "given",
+        "grant_of",
         "idempotency",
         "intent",
         "is_ahead",
@@ -65,6 +66,7 @@ class CallAccount:
         "mixed",
         "model_call",
         "name",
+        "said_at",
         "said_in",
         "settled",
         "state",
@@ -86,6 +88,9 @@ class CallAccount:
         self.model_call: Event | None = None
         """What tells of it since its reply went."""
         self.said_in = begun
+        self.said_at: dict[str, Any] | None = None
+        """Its place in the reply that said it: stream, and what is known of seq (of its first
+        event), step (the first seq of that) and place (among the calls of the step)."""
         self.is_said = False
         self.intent: Event | None = None
         self.words: list[Event] = []
@@ -118,6 +123,9 @@ class CallAccount:
         """A finer word for its side effect, where its program has one."""
         self.supersedes: object = None
         self.superseded_by: CallAccount | None = None
+        self.grant_of: CallAccount | None = None
+        """An equal call of an earlier turn, which a person allowed and which did not run since:
+        that word is for this one now."""
 
     @property
     def begun(self) -> Event:
@@ -236,6 +244,14 @@ class CallAccount:
         """The words that go before the others are an observation: chosen for the model."""
         return "message" not in self.given and "observation" in self.given
 
+    @property
+    def grant(self) -> Event | None:
+        """The newest word that allowed it, of a policy or of a person."""
+        said = [one for one in self.words if tool_state_of(one.type, one.payload) == "approved"]
+        if self.settled is not None and self.settled.payload["word"] == "granted":
+            said.append(self.settled)
+        return max(said, key=lambda one: one.seq, default=None)
+
     def denied_by(self) -> tuple[str, object]:
         """Who denied it, and why."""
         said = [one for one in self.words if tool_state_of(one.type, one.payload) == "denied"]
@@ -272,9 +288,11 @@ class CallAccount:
 def supersede(calls: Sequence[CallAccount], turns: Mapping[str, str | None]) -> None:
     """Open calls that later ones took the place of, in a later turn of the same user message.
 
-    By equal tools and arguments, by an equal key, or by name. Arguments that nobody gave are equal
-    to no others; null in an intent is given. One that may have run is closed by one that started,
-    the others by an intent; one that was denied before it could closes nothing.
+    By equal tools and arguments, by an equal key, or by name. The first that is equal takes over
+    what a person has allowed of the call and what did not run since: a key or a name may be of a
+    call with other arguments, which nobody allowed. Arguments that nobody gave are equal to no
+    others; null in an intent is given. One that may have run is closed by one that started, the
+    others by an intent; one that was denied before it could closes nothing.
     """
     first: dict[str, str] = {}
     of_turn: dict[str, list[CallAccount]] = {}
@@ -284,6 +302,7 @@ def supersede(calls: Sequence[CallAccount], turns: Mapping[str, str | None]) -> 
         if call.turn in first:
             of_turn.setdefault(call.turn, []).append(call)
     pending: dict[object, list[CallAccount]] = {}
+    granted: dict[tuple[object, ...], CallAccount] = {}
     unknown: dict[object, list[CallAccount]] = {}
     is_hashed = any(call.arguments_hash is not None for call in calls)
     for turn, chain in first.items():
@@ -292,6 +311,11 @@ def supersede(calls: Sequence[CallAccount], turns: Mapping[str, str | None]) -> 
             if later.intent is None or (later.is_denied and not later.is_denied_late):
                 continue
             has_run = "started" in later.seqs or later.has_result
+            for name in _found_by(later, is_hashed, is_equal=True):
+                if (allowed := granted.get((chain, *name))) is not None:
+                    later.grant_of = allowed
+                    for other in _found_by(allowed, is_hashed, is_equal=True):
+                        granted.pop((chain, *other), None)
             for name in (*_found_by(later, is_hashed), ("named", later.supersedes)):
                 for there in (pending, unknown) if has_run else (pending,):
                     for call in there.pop((chain, *name), ()):
@@ -301,16 +325,35 @@ def supersede(calls: Sequence[CallAccount], turns: Mapping[str, str | None]) -> 
                 there = unknown if outcome == "unknown" else pending
                 for name in (*_found_by(call, is_hashed), ("named", call.call_id)):
                     there.setdefault((chain, *name), []).append(call)
+                if (allowed := _unused_grant(call)) is not None:
+                    for name in _found_by(call, is_hashed, is_equal=True):
+                        granted[chain, *name] = allowed
 
 
-def _found_by(call: CallAccount, is_hashed: bool) -> Iterator[tuple[object, ...]]:
-    """is_hashed: of some call the arguments are known by their hash alone."""
+def _unused_grant(call: CallAccount) -> CallAccount | None:
+    """The call that a person allowed, be it this one or one whose grant it took over: behind any
+    start, and nothing was asked or denied since.
+    """
+    seqs, grant = call.seqs, call.grant
+    if grant is None:
+        is_open = seqs.keys().isdisjoint(("started", "denied", "asked"))
+        return call.grant_of if is_open else None
+    since = max(seqs.get(one, 0) for one in ("started", "denied", "asked"))
+    return call if grant.seq > since and grant.type != "tool_decision" else None
+
+
+def _found_by(
+    call: CallAccount, is_hashed: bool, *, is_equal: bool = False
+) -> Iterator[tuple[object, ...]]:
+    """is_hashed: of some call the arguments are known by their hash alone. is_equal: only by tool
+    and arguments.
+    """
     hashed = call.hash_of_arguments() if is_hashed else None
     if hashed is not None:
         yield "hash", call.name, hashed
     if call.arguments is not None or (call.arguments_hash is None and _takes_none(call)):
         yield "call", call.name, json_key(call.arguments)
-    if isinstance(call.key, str) and call.key:
+    if not is_equal and isinstance(call.key, str) and call.key:
         yield "key", call.key
 
 

@@ -247,10 +247,23 @@ def _one_of(name: str, words: tuple[str, ...]) -> _Field:
 
 
 def _names_a_call(value: object) -> bool:
-    """Of a turn, or of a reply without one."""
+    """Of a turn, or of a reply without one; by the entry that began it, or by its place in a reply,
+    where several there have its id.
+    """
     if not isinstance(value, dict) or not _is_name(value.get("call_id")):
         return False
-    return _is_name(value.get("turn")) != _is_name(value.get("stream"))
+    places = ("turn", "stream", "entry")
+    if not all(_is_name(value[one]) for one in places if one in value):
+        return False
+    is_seq = _is_count(0)
+    if not all(is_seq(value.get(one, 0)) for one in ("seq", "step", "place")):
+        return False
+    if not _is_count(2)(value.get("n", 2)) or ("step" in value) != ("place" in value):
+        return False
+    turn, stream, entry = (one in value for one in places)
+    if "seq" in value or "step" in value:
+        return stream and not entry
+    return not stream if entry else turn != stream
 
 
 _CALL: Final = _name("call_id")
@@ -328,7 +341,7 @@ KNOWN: Final[dict[str, tuple[_Field, ...]]] = {
     "tool_decision": (_CALL, _name("verdict")),
     "tool_approval": (_CALL, _one_of("state", APPROVALS)),
     "tool_settled": (
-        _Field("of", _names_a_call, "call_id, and turn or stream"),
+        _Field("of", _names_a_call, "call_id, and turn or stream; or entry; or stream, seq"),
         _one_of("word", SETTLED),
     ),
     "model_call": (),  # what an application had under that name before is taken

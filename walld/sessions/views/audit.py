@@ -33,11 +33,13 @@ def audit(
 ) -> dict[str, Any]:
     """turns, in order; unanswered calls of messages outside turns; malformed events; artifacts.
 
-    Of a turn: owner, the process at work on it that does not ask; answered, the model spoke last in
+    Of a turn: owner, the process at work on it that does not ask; last_owner, the one that the log
+    names, alive (seen) or not; answered, the model spoke last in
     it, to its end. replies: those that are not released: they answer, too. workers: who is at work.
     """
     account = history_of(events)
     answered, owners = _answered(account, events, replies), _owners(account, workers)
+    last_owners = _last_owners(account, events, workers)
     edited, taken_back = _edited(events, account), _taken_back(events, account.turns.values())
     entry_of = {one.state.message_id: one.submitted.id for one in reversed(account.turns.values())}
     unanswered = _unanswered(account, events)
@@ -65,6 +67,7 @@ def audit(
                 "unanswered": unanswered.pop(turn_id, []),
                 "answered": turn_id in answered,
                 "owner": owners.get(turn_id),
+                "last_owner": last_owners.get(turn_id),
             }
             for turn_id, turn in account.turns.items()
         ],
@@ -103,6 +106,26 @@ def _owners(account: History, workers: Sequence[Worker]) -> dict[str, dict[str, 
         told = one._replace(since_ms=one.since_ms or turn.submitted.at_ms).told()
         found.setdefault(turn.state.turn_id, told)
     return found
+
+
+def _last_owners(
+    account: History, events: Sequence[Event], workers: Sequence[Worker]
+) -> dict[str, dict[str, Any]]:
+    """Of each turn who last advanced it, as the gate tells owners, and with the boot."""
+    named = {one.turn: one.owner for one in events if one.turn is not None and one.owner}
+    alive = {one.turn for one in workers if one.is_seen and one.stream_id is None}
+    return {
+        turn_id: {
+            "turn": turn_id,
+            "stream_id": None,
+            "pid": owner.get("pid"),
+            "boot": owner.get("boot"),
+            "since_ms": turn.submitted.at_ms,
+            "seen": turn_id in alive and not turn.state.ended,
+        }
+        for turn_id, turn in account.turns.items()
+        if (owner := named.get(turn_id)) is not None
+    }
 
 
 def _taken_back(events: Sequence[Event], turns: Iterable[TurnHistory]) -> set[str]:

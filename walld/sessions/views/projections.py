@@ -59,7 +59,13 @@ PROJECTIONS: Final[dict[str, _Projection]] = {
     "eval": _Projection(evaluation, {"turn": _TEXT}),
     "pending": _Projection(
         pending,
-        {"last_seq": (int,), "replies": (list,), "workers": (list,), "now_ms": (int,)},
+        {
+            "last_seq": (int,),
+            "replies": (list,),
+            "workers": (list,),
+            "now_ms": (int,),
+            "processes": (dict,),
+        },
     ),
     "resume": _Projection(
         resume,
@@ -74,6 +80,7 @@ PROJECTIONS: Final[dict[str, _Projection]] = {
             "now_ms": (int,),
             "policy": _TABLE,
             "processes": (dict,),
+            "session": (str,),
         },
     ),
     "edit_target": _Projection(edit_target, {"of": (str,)}),

@@ -66,7 +66,7 @@ export const NAMES: Record<string, string[]> = {
   ],
   tool_decision: ["call_id", "verdict"],
   tool_approval: ["call_id", "state"],
-  tool_settled: ["of.turn", "of.stream", "of.call_id", "word"],
+  tool_settled: ["of.turn", "of.stream", "of.entry", "of.call_id", "word"],
   model_call: [
     ...["stream", "status", "error_class", "finish_reason"],
     ...within("calls.[]", OF_GONE),

@@ -55,7 +55,7 @@ class AuditedTurn(msgspec.Struct, frozen=True, kw_only=True):
     taken_back: it was undone since, or left out of a list. submission_lost: that event is lost to
     damage, with message_id; submitted_seq is of the first that is left. answered: the model spoke
     last in it, to its end. owner: the other process that is at work on it ({pid, since_ms, seen,
-    ...}). Both are not known of a daemon of before.
+    ...}). last_owner: who last advanced it. These are not known of a daemon of before.
     """
 
     session_id: str
@@ -76,6 +76,7 @@ class AuditedTurn(msgspec.Struct, frozen=True, kw_only=True):
     submission_lost: bool = False
     answered: bool = False
     owner: dict[str, Any] | None = None
+    last_owner: dict[str, Any] | None = None
 
 
 def _present(value: Any, name: str) -> Any:
@@ -139,8 +140,9 @@ class RepairStep(msgspec.Struct, frozen=True, kw_only=True):
     """What to do to the application's store; whoever did `key` before does nothing.
 
     op: "materialise_user_message" adds `message`; "mark_interrupted" adds a visible mark, `message`
-    is a text for it that stands behind the turn. state, reason: of the turn. owner: None, since a
-    turn that somebody is at work on is in no plan.
+    is a text for it that stands behind the turn. state, reason: of the turn. owner: the process
+    that last advanced it (turn, pid, boot, since_ms; seen: it lives, and asks), None where an older
+    daemon does not tell. A turn that another process is at work on is in no plan.
     """
 
     key: str
@@ -184,6 +186,7 @@ def _turn(session_id: str, one: Mapping[str, Any]) -> AuditedTurn:
         submission_lost=one.get("submission_lost") is True,
         answered=one.get("answered") is True,
         owner=one.get("owner"),
+        last_owner=one.get("last_owner"),
     )
 
 
@@ -395,5 +398,6 @@ def _step(turn: AuditedTurn, op: str, message: dict[str, Any]) -> RepairStep:
         submitted_seq=turn.submitted_seq,
         state=turn.state,
         reason=turn.reason,
+        owner=turn.last_owner,
         message=message | {"_turn": turn.turn_id, "_message_id": turn.message_id},
     )

@@ -54,6 +54,8 @@ _TRIES_MAX = 32
 """Of a settlement in a session that others append to: each judges it anew."""
 _ASIDE = frozenset(("by", "note"))
 """Of a settlement: not what it says of the call."""
+_NAMES = ("turn", "stream", "entry", "seq", "step", "place", "n", "call_id")
+"""Of a settlement: what names the call."""
 _POLICY_WORDS = ("allow", "ask", "deny")
 
 
@@ -242,6 +244,7 @@ class SessionSteps(Appending):
         expires_at: Time | None = None,
         turn: Ident | None = None,
         stream_id: Ident | None = None,
+        n: Count | None = None,
         force: bool = False,
     ) -> Steps[Entry]:
         """Say what became of a call of which nobody knows, or whether it may run; synced.
@@ -249,9 +252,10 @@ class SessionSteps(Appending):
         ran, did_not_run: it did; the model is told so, with `result` where you have it. granted: it
         may run, though it may have run before; until `expires_at`, seconds since 1970, and for a
         call with these fields of its intent (`scope`). denied: it may not. by: who says it. turn,
-        stream_id: of the call, where several have that id. The newest word counts. What the newest
-        says already, whoever says it now (`by`, `note`), is that entry; else it is a new one: a
-        later `expires_at` renews a grant.
+        stream_id: of the call, where several have that id; n: the n-th of that id, as
+        `resume_check` counts them. The newest word counts. What the newest says already, whoever
+        says it now (`by`, `note`), is that entry; else it is a new one: a later `expires_at` renews
+        a grant.
 
         Refused: `unknown_call`, none that is open has that id; `ambiguous_call`, several have it;
         `call_at_work`, its process lives, unless `force` says otherwise; `stale`, the session grew
@@ -265,7 +269,7 @@ class SessionSteps(Appending):
             state = yield from self.state()
             # An older daemon knows no policy: Unsupported, since it would keep the entry unread.
             gate = yield from self.project("resume", missing_artifacts=[], policy={})
-            call = one_call(gate, call_id, turn, stream_id)
+            call = one_call(gate, call_id, turn, stream_id, n)
             if call["why"] in ("at_work", "still_runs") and not force:
                 limit = "a call at which nobody is; or force=True"
                 raise Refused("call_at_work", call_id, limit, "its process lives: ask it")
@@ -298,11 +302,11 @@ class SessionSteps(Appending):
     def _said_before(self, payload: dict[str, Any]) -> Steps[str | None]:
         """The newest entry of that call, where it says the same, whoever said it, and why."""
         told = entries.read_json(entries.json_text(self.told(draft("tool_settled", payload))))
-        call = told.pop("of").items()
+        call = told.pop("of")
         for event in reversed((yield from self.find("tool_settled"))):
             kept = dict(event["payload"])
             of = kept.pop("of", None)
-            if not isinstance(of, dict) or not call <= of.items():
+            if not isinstance(of, dict) or any(call.get(one) != of.get(one) for one in _NAMES):
                 continue
             for name in (told.keys() | kept.keys()) - _ASIDE:
                 is_same = artifacts.is_same(self.session_id, told.get(name), kept.get(name))
@@ -444,6 +448,8 @@ def _policy_word(word: object) -> str:
 
 def of_call(call: Mapping[str, Any]) -> dict[str, Any]:
     """What names a call of the gate in a `tool_settled`."""
+    if "of" in call:
+        return dict(call["of"])
     where = "stream" if call["turn"] is None else "turn"
     return {where: call[where], "call_id": call["call_id"]}
 
@@ -453,6 +459,7 @@ def one_call(
     call_id: str,
     turn: str | None = None,
     stream_id: str | None = None,
+    n: int | None = None,
 ) -> dict[str, Any]:
     """The call that is meant, as the gate judges it. Raises Refused."""
     calls: list[dict[str, Any]] = [] if gate is None else gate["calls"]
@@ -462,6 +469,7 @@ def one_call(
         if one["call_id"] == call_id
         and turn in (None, one["turn"])
         and stream_id in (None, one["stream"])
+        and n in (None, one.get("n"))
         and (one["may"] != "read_result" or one["settled"] is not None)
     ]
     if not found:
@@ -471,15 +479,12 @@ def one_call(
         )
     if len(found) > 1:
         places = ", ".join(_named(one) for one in found)
-        text = "several open calls have that id: say which turn or reply (turn=, stream_id=)"
-        if len({(one["turn"], one["stream"]) for one in found}) == 1:
-            text = (
-                "several open calls of one turn have that id, and no word names one of them: a tool"
-                " message for each (tool_call_id=, turn=), the newest call's first, settles them"
-            )
+        text = "several calls have that id: turn=, stream_id=, n= (--turn, --stream, --n) say which"
         raise Refused("ambiguous_call", call_id, places, text)
     return found[0]
 
 
 def _named(call: Mapping[str, Any]) -> str:
-    return f"{call['tool']} ({call['state']}) of {call['turn'] or call['stream']}"
+    place = call["turn"] or call["stream"] or "no turn"
+    number = f", n {call['n']}" if "n" in call else ""
+    return f"{call['tool']} ({call['state']}) of {place}{number}"

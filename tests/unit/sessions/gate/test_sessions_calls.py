@@ -14,6 +14,7 @@ from walld_client.wire import messages as wire
 from walld.daemon.session_store.fork_contents import forked_session
 from walld.sessions.gate.fork import BEFORE_FIRST
 from walld.sessions.gate.imported import settled_there, untold
+from walld.sessions.gate.pending import pending
 from walld.sessions.gate.resume import resume
 from walld.sessions.gate.turn_history import history_of
 from walld.sessions.state.entries import event_line, events_of
@@ -250,18 +251,98 @@ def test_only_what_goes_on_from_what_was_told_settles_it(log: Log) -> None:
     assert told(copy.events) == []
 
 
-def test_a_grant_is_of_the_call_that_it_names(log: Log) -> None:
-    """The call that takes its place in a retry is another one to its policy."""
-    asks = {"tool": "pay", "side_effect": "external-write", "arguments": {}}
-    asks["resume_policy"] = "require-user-confirmation"
-    log.tool("t", "c", **asks)
-    log.add("turn_interrupted", {"reason": "x"}, turn="t")
-    log.add("tool_settled", {"of": {"turn": "t", "call_id": "c"}, "word": "granted"}, leaf=False)
-    assert [one["may"] for one in resume(log.events)["calls"]] == ["run"]
-    log.submit("t2", retry_of="t", message_id="m-t")
-    log.tool("t2", "k9", **asks)
-    (waits,) = [one for one in resume(log.events)["calls"] if one["may"] != "read_result"]
-    assert (waits["call_id"], waits["may"], waits["why"]) == ("k9", "ask_user", "approval_pending")
-    of = {"turn": "t2", "call_id": "k9"}
-    log.add("tool_settled", {"of": of, "word": "granted"}, leaf=False)
-    assert resume(log.events)["status"] == "ok"
+ASKS = {"tool": "pay", "side_effect": "external-write", "arguments": {"to": "b"}}
+ASKS |= {"resume_policy": "require-user-confirmation"}
+
+
+def retry(log: Log, number: int) -> str:
+    """The next turn of the message of t."""
+    before = "t" if number == 2 else f"t{number - 1}"
+    log.offer("turn_interrupted", {"reason": "x"}, turn=before)
+    log.submit(f"t{number}", retry_of=before, message_id="m-t")
+    return f"t{number}"
+
+
+def waiting(log: Log, **more: Any) -> dict[str, tuple[str, str]]:
+    calls = resume(log.events, **more)["calls"]
+    return {
+        one["call_id"]: (one["may"], one["why"]) for one in calls if one["may"] != "read_result"
+    }
+
+
+def grant(log: Log, call_id: str, turn: str = "t", **more: Any) -> None:
+    of = {"turn": turn, "call_id": call_id}
+    log.add("tool_settled", {"of": of, "word": "granted", **more}, leaf=False)
+
+
+@pytest.mark.parametrize("had", [(), ("approval:granted",), ("started",)])
+def test_a_grant_is_for_the_call_wherever_it_is_run_next_once(log: Log, had: tuple[str]) -> None:
+    """The user was asked a second time for what they had just allowed."""
+    log.tool("t", "c", *had, **ASKS)
+    turn = retry(log, 2)
+    if had != ("approval:granted",):
+        grant(log, "c")
+    log.tool(turn, "k1", **ASKS)
+    assert waiting(log)["k1"] == ("run", "never_started")
+    (told,) = [one["action"] for one in pending(log.events) if one.get("call_id") == "k1"]
+    assert told == "run_tool"
+    log.tool(turn, "k2", **ASKS)
+    assert waiting(log)["k2"] == ("ask_user", "approval_pending"), "once"
+    turn = retry(log, 3)
+    log.tool(turn, "k3", **ASKS)
+    assert waiting(log)["k3"] == ("run", "never_started"), "k1 did not use it"
+    log.add("tool_started", {"call_id": "k3"}, turn=turn)
+    assert waiting(log) == {"k3": ("ask_user", "may_have_run")}
+    log.tool(retry(log, 4), "k4", **ASKS)
+    assert waiting(log)["k4"] == ("ask_user", "approval_pending"), "k3 used it up"
+
+
+@pytest.mark.parametrize(
+    ("granted", "intent", "then", "may"),
+    [
+        ({}, {}, (), "run"),
+        ({}, {"arguments": {"to": "c"}}, (), "ask_user"),
+        ({}, {"arguments": {"to": "c"}, "supersedes": "c"}, (), "ask_user"),
+        ({}, {"arguments": {"to": "c"}, "key": "k"}, (), "ask_user"),
+        ({}, {"tool": "mail"}, (), "ask_user"),
+        ({"expires_at": 9}, {}, (), "ask_user"),
+        ({"expires_at": 10}, {}, (), "run"),
+        ({"scope": {"arguments": {"to": "b"}}}, {}, (), "run"),
+        ({"scope": {"arguments": {"to": "c"}}}, {}, (), "ask_user"),
+        ({}, {}, ("approval:asked",), "ask_user"),
+    ],
+)
+def test_what_takes_over_a_grant_is_what_was_allowed(
+    log: Log, granted: dict[str, Any], intent: dict[str, Any], then: tuple[str], may: str
+) -> None:
+    log.tool("t", "c", **ASKS, key="k")
+    turn = retry(log, 2)
+    grant(log, "c", **granted)
+    log.tool(turn, "k1", *then, **(ASKS | intent))
+    assert waiting(log, now_ms=9500)["k1"][0] == may
+
+
+def test_a_grant_that_a_start_may_have_used_up_is_not_taken_over(log: Log) -> None:
+    """Of a start that is here, one behind which it was denied, a policy's word, and a lost line."""
+    log.tool("t", "c", "approval:granted", "started", **ASKS)
+    log.tool(retry(log, 2), "k1", **ASKS)
+    assert waiting(log)["k1"] == ("ask_user", "approval_pending")
+    for last in ("decision", "settled"):
+        log = Log()
+        log.submit("t")
+        log.tool("t", "c", **ASKS)
+        if last == "decision":
+            log.add("tool_decision", {"call_id": "c", "verdict": "allow"}, turn="t")
+        turn = retry(log, 2)
+        if last == "settled":
+            grant(log, "c")
+            of = {"turn": "t", "call_id": "c"}
+            log.add("tool_settled", {"of": of, "word": "denied"}, leaf=False)
+        log.tool(turn, "k1", **ASKS)
+        assert waiting(log)["k1"] == ("ask_user", "approval_pending"), last
+    log = Log()
+    log.submit("t")
+    log.tool("t", "c", "approval:granted", **ASKS)
+    log.state.last_seq += 1  # a line is lost
+    log.tool(retry(log, 2), "k1", **ASKS)
+    assert waiting(log)["k1"] == ("ask_user", "approval_pending")

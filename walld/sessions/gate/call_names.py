@@ -1,0 +1,88 @@
+"""What names a call to who settles it, also where its turn, or its reply, gave its id again.
+
+Owns: `of` of a `tool_settled`, and the number that a person tells calls of one id apart by.
+Refuses: which call a settlement is about (`state/account.py`, `possibly_run.py`).
+
+A call whose id nothing else of its turn has, or of its reply where it has no turn, is named by
+those. Another one by what no later entry changes: the entry that began it; or, as long as a reply
+alone has said it, its place there. A number among those of one id would be another call's once an
+entry is lost, or replies are released in another order than they were begun in.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from walld.sessions.state.call_account import CallAccount
+
+__all__ = ["names_of", "settle_command"]
+
+
+def names_of(
+    calls: Sequence[CallAccount], elsewhere: Sequence[CallAccount]
+) -> dict[int, tuple[int, dict[str, Any]]]:
+    """By `id()` of a call: how often its id came by then in the session, and what names it.
+
+    calls: all of them, in order. elsewhere: those of which a `forked` or an `imported` entry told.
+    """
+    counts = Counter(_place(one) for one in (*calls, *elsewhere))
+    came = Counter[str]()
+    said = Counter[tuple[str, str]]()
+    found: dict[int, tuple[int, dict[str, Any]]] = {}
+    for call in calls:
+        place = _place(call)
+        came[call.call_id] += 1
+        said[entry := (call.said_in.id, call.call_id)] += 1
+        is_alone = counts[place] == 1 and place[:2] != (None, None)
+        of = _of(call) if is_alone else _apart(call, said[entry])
+        found[id(call)] = came[call.call_id], of
+    for call in elsewhere:
+        came[call.call_id] += 1
+        of = {"turn": call.turn, "entry": call.begun.id, "call_id": call.call_id}
+        found[id(call)] = came[call.call_id], of
+    return found
+
+
+def settle_command(
+    session: str, call: Mapping[str, Any], calls: Sequence[Mapping[str, Any]], words: str
+) -> str:
+    """What a person types to say one of these words of a call of the gate. calls: all that it has,
+    those among which a settlement finds the one that is meant.
+    """
+    told = f"walld session settle {shlex.quote(session)} {shlex.quote(call['call_id'])}"
+    same = [
+        one
+        for one in calls
+        if one["call_id"] == call["call_id"]
+        if one["may"] != "read_result" or one["settled"] is not None
+    ]
+    for name in ("turn", "stream"):
+        if len(same) > 1 and call[name] is not None:
+            told += f" --{name} {shlex.quote(call[name])}"
+            same = [one for one in same if one[name] == call[name]]
+    if len(same) > 1:
+        told += f" --n {call['n']}"
+    return f"`{told} {words}`"
+
+
+def _place(call: CallAccount) -> tuple[str | None, ...]:
+    return call.turn, call.stream if call.turn is None else None, call.call_id
+
+
+def _of(call: CallAccount) -> dict[str, Any]:
+    where = {"stream": call.stream} if call.turn is None else {"turn": call.turn}
+    return where | {"call_id": call.call_id}
+
+
+def _apart(call: CallAccount, number: int) -> dict[str, Any]:
+    """number: of those of its id that the same entry said first."""
+    of: dict[str, Any] = {} if call.turn is None else {"turn": call.turn}
+    if call.intent is not None:
+        return of | {"entry": call.intent.id, "call_id": call.call_id}
+    if call.said_at is not None:
+        return of | {"call_id": call.call_id} | call.said_at
+    of |= {"entry": call.said_in.id, "call_id": call.call_id}
+    return of | ({"n": number} if number > 1 else {})
