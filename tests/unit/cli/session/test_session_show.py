@@ -10,13 +10,14 @@ from session_log import INTENT, Log
 from walld.cli.page import columns
 from walld.cli.session.show import render_show
 from walld.cli.session.view import render_tree
+from walld.sessions.state.account import Unreleased
 from walld.sessions.views.transcript import transcript
 from walld.sessions.views.tree import tree
 
 
-def shown(log: Log) -> list[str]:
+def shown(log: Log, *unreleased: Unreleased) -> list[str]:
     """As the command shows it: both views went through JSON."""
-    views = json.loads(json.dumps([transcript(log.events), tree(log.events)]))
+    views = json.loads(json.dumps([transcript(log.events, unreleased), tree(log.events)]))
     drawn = render_show(views[0], "s", width=60, colour=False, tree=views[1])
     return [line for line in drawn.split("\n")[1:] if line.strip(" │")]
 
@@ -41,6 +42,27 @@ def test_answers_and_tools_stand_in_the_order_of_the_log() -> None:
         *("assistant", "two"),
         *("outside of any turn", "user", "loose"),
     ]
+
+
+def test_a_call_of_a_reply_that_is_not_released_stands_at_the_end_of_its_turn() -> None:
+    """It says so, and hides no call of its id that a message has."""
+    log = Log()
+    log.submit("t", "q")
+    listed = [{"id": "c1", "name": "look", "arguments": {}, "outcome": "done"}]
+    payload = {"role": "assistant", "content": "one", "tool_calls": listed}
+    log.add("message", payload, turn="t")
+    log.submit("t2", "more")
+    item = {"id": "c1", "name": "deploy", "arguments": {"to": "prod"}, "outcome": "unknown"}
+    message = {"role": "assistant", "content": "", "tool_calls": [item | {"seq": 1}]}
+    message |= {"_wal_stream": "r", "_wal_seq": 1}
+    lines = shown(log, Unreleased("r", "t", [message], status="live"))
+    assert [line.strip() for line in lines][1:9] == [
+        *("user", "q"),
+        *("assistant", "one", "-> look({})  done"),
+        *("* deploy  unknown  said", "c1  of reply r, live, not released"),
+        '( {"to": "prod"}',
+    ]
+    assert lines[9].startswith("turn 2")
 
 
 def test_branches_are_a_tree_with_their_names_and_what_was_left_says_so() -> None:
