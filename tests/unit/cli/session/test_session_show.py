@@ -99,6 +99,49 @@ def test_branches_are_a_tree_with_their_names_and_what_was_left_says_so() -> Non
     assert lines[17].startswith("turn 2  submitted")
 
 
+def test_bookkeeping_is_no_branch() -> None:
+    """What is left of a reply, and what somebody settled, make nothing that goes another way."""
+    log = Log()
+    log.submit("t", "q")
+    log.add("turn_assistant_started", {"stream_id": "s"}, turn="t")
+    left = {"call_id": "c1", "name": "deploy", "seq": 2, "outcome": "unknown"}
+    log.add("model_call", {"stream": "s", "calls": [left]}, turn="t", leaf=False)
+    said(log, "after", turn="t")
+    settled = {"of": {"turn": "t", "call_id": "c1"}, "word": "ran"}
+    log.add("tool_settled", settled, leaf=False)
+    log.add("label", {"target": "e4", "text": "good"})
+    log.say("user", "more")
+    assert [line.strip() for line in shown(log)][1:] == [
+        *("user", "q", "* deploy  done  said  c1", "assistant", "after"),
+        *("outside of any turn", "user", "more"),
+    ]
+    assert render_tree(tree(log.events), width=60).split("\n") == [
+        "turn_submitted q (e1)",
+        "turn_assistant_started (e2)",
+        "model_call (e3)",
+        "assistant after [good] (e4)",
+        "tool_settled (e5)",
+        "label good (e6)",
+        "user more (e7) <- leaf",
+    ]
+
+
+def test_what_hangs_on_bookkeeping_is_a_branch() -> None:
+    log = Log()
+    log.submit("t", "q")
+    settled = {"of": {"turn": "t", "call_id": "c1"}, "word": "ran"}
+    log.add("tool_settled", settled, leaf=False)
+    log.add("message", {"role": "user", "content": "there"}, parent="e2", leaf=False)
+    log.say("user", "more")
+    assert [line[:9] for line in shown(log)][3:5] == ["├─ branch", "│  outsid"]
+    assert render_tree(tree(log.events), width=60).split("\n") == [
+        "turn_submitted q (e1)",
+        "├─ tool_settled (e2)",
+        "│  user there (e3)",
+        "└─ user more (e4) <- leaf",
+    ]
+
+
 def test_branches_of_branches_and_one_before_the_first_entry() -> None:
     log = Log()
     log.say("user", "a")
