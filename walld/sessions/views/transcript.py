@@ -9,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
+from walld_client.recovered.provider import set_apart
+
 from walld.sessions.gate.turn_history import History, TurnHistory, history_of
 from walld.sessions.gate.unreleased import reply_of, said_before, said_in
 from walld.sessions.state.account import Unreleased
@@ -130,13 +132,13 @@ def _messages(
             "first_seq": first["first_seq"],
             "at_ms": event.at_ms,
             "on_path": event.id in on_path,
-            "message": message,
+            "message": set_apart(message),
         }
         gone, edited = became.get(event.id, ("", None))
         if gone:
             shown[name]["gone"] = gone
         if edited is not None:
-            shown[name]["edited"] = edited
+            shown[name]["edited"] = set_apart(edited)
     return list(shown.values())
 
 

@@ -34,16 +34,29 @@ _NOT_IN_NAME = re.compile(r"[^A-Za-z0-9_-]")
 
 class ProviderCall:
     """A call on its way to a provider; it goes once it is `answered`. at: how many characters of
-    its message's text stand before it, None where nobody knows. block: of the message, that it is.
+    its message's text stand before it, None where nobody knows; behind: where what stands behind it
+    begins, if not there. block: of the message, that it is.
     """
 
-    __slots__ = ("answered", "arguments", "at", "block", "blocks", "failed", "id", "name", "result")
+    __slots__ = (
+        "answered",
+        "arguments",
+        "at",
+        "behind",
+        "block",
+        "blocks",
+        "failed",
+        "id",
+        "name",
+        "result",
+    )
 
     def __init__(self, call_id: str, name: str, arguments: dict[str, Any]) -> None:
         self.id = call_id
         self.name = _NOT_IN_NAME.sub("_", name)[:64]
         self.arguments = arguments
         self.at: int | None = None
+        self.behind: int | None = None
         self.block: dict[str, Any] | None = None
         self.result = ""
         self.blocks: Sequence[dict[str, Any]] = ()

@@ -26,7 +26,9 @@ nobody gave one, is within its call and has its word in `synthetic`. Safe to sen
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterable
+from itertools import pairwise
 from typing import Any, Final
 
 from walld_client.recovered.blocks import (
@@ -53,6 +55,7 @@ __all__ = [
     "blocks_alone",
     "in_format",
     "openai_messages",
+    "set_apart",
 ]
 
 FORMATS: Final = ("plain", "openai", "anthropic")
@@ -65,13 +68,49 @@ _FAILED: Final = _RESULTS - {"done"}
 TOOL_RESULT_CHARS: Final = 16_384
 """Of a result that a journal or a reply has, so many go to a provider."""
 _GOES_ON: Final = "(the conversation goes on)"
+_BLANK_LINE: Final = "\n\n"
 
 
 def in_format(messages: list[dict[str, Any]], format: str) -> list[dict[str, Any]]:  # noqa: A002
-    """Messages as they are, or as that provider takes them."""
+    """Messages as they are, but for text that a call parts, or as that provider takes them."""
+    messages = [set_apart(message) for message in messages]
     if format == "openai":
         return openai_messages(messages)
     return anthropic_messages(messages) if format == "anthropic" else messages
+
+
+def set_apart(message: dict[str, Any]) -> dict[str, Any]:
+    """The message with a blank line between text before and behind a call, where neither side has
+    white space there: what the model said before and after would read as one word.
+
+    `at` of a call stays the end of the text before it; `behind` is where the text behind it begins.
+    """
+    content, listed = message.get("content"), message.get("tool_calls")
+    if not isinstance(content, str) or not isinstance(listed, list):
+        return message
+    calls = [one for one in listed if isinstance(one, dict) and type(one.get("at")) is int]
+    places = {one["at"] for one in calls if _is_glued(content, one["at"])}
+    if not places:
+        return message
+    cuts = sorted(places)
+
+    def moved(one: Any) -> Any:
+        if not isinstance(one, dict) or type(at := one.get("at")) is not int:
+            return one
+        before = len(_BLANK_LINE) * bisect_left(cuts, at)
+        told = one | {"at": at + before}
+        if at in places:
+            told["behind"] = at + before + len(_BLANK_LINE)
+        elif type(one.get("behind")) is int:
+            told["behind"] = one["behind"] + before
+        return told
+
+    text = _BLANK_LINE.join(content[one:two] for one, two in pairwise([0, *cuts, len(content)]))
+    return message | {"content": text, "tool_calls": [moved(one) for one in listed]}
+
+
+def _is_glued(content: str, at: int) -> bool:
+    return 0 < at < len(content) and not (content[at - 1].isspace() or content[at].isspace())
 
 
 class _Said:
@@ -213,7 +252,8 @@ def _cut(said: _Said, content: object, blocks: list[dict[str, Any]]) -> list[_Sa
         if not parts or content[begun:at].strip():
             parts.append(_Said(said.role))
             parts[-1].blocks = list(blocks_of(content[begun:at]))
-        begun = max(begun, at)
+        is_apart = call.behind is not None and not content[at : call.behind].strip()
+        begun = max(begun, (call.behind or at) if is_apart else at)
         parts[-1].calls.append(call)
     if content[begun:].strip():
         parts.append(_Said(said.role))
@@ -274,6 +314,7 @@ def _calls(
         calls.append(call)
         at = one.get("at")
         call.at = at if isinstance(at, int) and at >= 0 else None
+        call.behind = behind if type(behind := one.get("behind")) is int else None
         call.block = one if one.get("type") == "tool_use" else None
         word = one.get("synthetic")
         if "superseded_by" in one:

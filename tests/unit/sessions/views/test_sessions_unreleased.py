@@ -75,6 +75,22 @@ def test_between_two_steps_of_a_reply_that_is_held_open(log: Log) -> None:
     assert sent(log, reply(first, second, has_ended=True)) == [*called, ("assistant", "Done. And")]
 
 
+def test_text_on_both_sides_of_a_call_is_not_glued(log: Log) -> None:
+    """Neither while its reply is not released nor behind that; the entry is as it was said."""
+    said = step("NowI fix.", item(at=3, outcome="done", result="up"))
+    loose = messages(log.events, unreleased=[reply(said, has_ended=True)]) or []
+    before = sent(log, reply(said, has_ended=True))
+    called = [("assistant", ["deploy"]), ("tool", "up"), ("assistant", "I fix.")]
+    assert before == [("user", "deploy"), *called]
+    log.add("message", said, turn="t1")
+    told = messages(log.events) or []
+    assert [one["content"] for one in (loose[-1], told[-1])] == ["Now\n\nI fix."] * 2
+    assert sent(log) == before
+    (turn,) = transcript(log.events)
+    assert turn["messages"][-1]["message"]["content"] == "Now\n\nI fix."
+    assert log.events[-1].payload["content"] == "NowI fix."
+
+
 def test_a_result_of_the_reply_is_of_the_call_that_the_journal_knows(log: Log) -> None:
     ran(log, "c1", "journal")
     said = reply(step("I deploy.", item(outcome="done", result="reply")))
@@ -112,7 +128,7 @@ def test_a_cut_reply_stands_in_its_turn_also_where_it_is_adopted_behind_the_retr
     log.add("message", {"role": "assistant", "content": "It is there."}, turn="t2")
     told = messages(log.events, unreleased=replies) or []
     said = [one["content"] for one in told]
-    assert said == ["deploy", "I deploy.And then I", "", "It is there."]
+    assert said == ["deploy", "I deploy.\n\nAnd then I", "", "It is there."]
     shown = sent(log, *replies)
     # The equal call of the retry took its place: the first is told no more.
     assert shown == [
