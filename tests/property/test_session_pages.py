@@ -190,6 +190,26 @@ def test_pages_of_long_turns_are_slices() -> None:
     assert min(vars(seen).values()) > 50, vars(seen)
 
 
+def test_pages_take_no_call_from_the_results_of_its_id() -> None:
+    """Of several calls of one id, then their results, each result is of the call of its place."""
+    seen = Seen()
+    for seed in range(30):
+        rand, log = random.Random(seed), Log()
+        for number in range(rand.randint(3, 12)):
+            log.submit(f"t{number}")
+            for _ in range(rand.randint(1, 2)):
+                calls, results = rand.randint(1, 3), rand.randint(0, 4)
+                for at in range(calls):
+                    item = {"id": "c", "name": "edit", "arguments": {"k": at}}
+                    said = {"role": "assistant", "content": "", "tool_calls": [item]}
+                    log.add("message", said, turn=f"t{number}")
+                for at in range(results):
+                    told = {"role": "tool", "tool_call_id": "c", "content": f"{number}.{at}"}
+                    log.add("message", told, turn=f"t{number}")
+        check_pages(log.events, (), seen, f"results {seed}")
+    assert min(seen.pages, seen.widened, seen.tails) > 20, vars(seen)
+
+
 def test_pages_of_random_ledgers_are_slices() -> None:
     seen = Seen()
     for seed in range(400):

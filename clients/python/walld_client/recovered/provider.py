@@ -41,6 +41,7 @@ from walld_client.recovered.blocks import (
     text_block,
 )
 from walld_client.recovered.calls import (
+    CallsOfId,
     ProviderCall,
     anthropic_results,
     openai_assistant,
@@ -190,7 +191,7 @@ def _told(messages: Iterable[dict[str, Any]]) -> list[_Said]:
 def _read(messages: Iterable[dict[str, Any]]) -> list[_Said]:
     """Each message by itself, the results with their calls."""
     said: list[_Said] = []
-    open_calls: dict[str, ProviderCall] = {}
+    open_calls: dict[str, CallsOfId[ProviderCall | None, tuple[object, bool]]] = {}
     within: list[tuple[ProviderCall, dict[str, Any], bool]] = []
     taken: set[str] = set()
     cut: list[list[_Said]] = []
@@ -221,6 +222,10 @@ def _read(messages: Iterable[dict[str, Any]]) -> list[_Said]:
         if message.get("_wal_cut"):
             cut.append(parts)
         said += parts
+    for of_id in open_calls.values():
+        for answered, given in of_id.pairs():
+            if answered is not None:
+                _answered(answered, *given)
     for call, told, is_failed in within:
         if not call.answered:
             _answered(call, told.get("result"), is_failed)
@@ -288,7 +293,7 @@ def _is_signed(block: dict[str, Any]) -> bool:
 def _calls(
     message: dict[str, Any],
     blocks: list[dict[str, Any]],
-    open_calls: dict[str, ProviderCall],
+    open_calls: dict[str, CallsOfId[ProviderCall | None, tuple[object, bool]]],
     within: list[tuple[ProviderCall, dict[str, Any], bool]],
     taken: set[str],
 ) -> list[ProviderCall]:
@@ -305,10 +310,12 @@ def _calls(
         given, name = one.get("id"), told.get("name")
         named = "input" if one.get("type") == "tool_use" else "arguments"
         arguments = sendable_arguments(told.get(named))
-        if not isinstance(given, str) or not isinstance(name, str) or not name:
+        if not isinstance(given, str):
             continue
-        open_calls.pop(given, None)  # counted anew: a result that follows is not the old call's
-        if arguments is None or "_artifact" in arguments:  # it stands beside the session
+        named_so = open_calls.setdefault(given, CallsOfId())
+        is_named = isinstance(name, str) and name != ""
+        if not is_named or arguments is None or "_artifact" in arguments:  # or beside the session
+            named_so.say(None, one.get("turn"))
             continue
         call = ProviderCall(sendable_id(given, len(taken), taken), name, arguments)
         calls.append(call)
@@ -318,11 +325,12 @@ def _calls(
         call.block = one if one.get("type") == "tool_use" else None
         word = one.get("synthetic")
         if "superseded_by" in one:
+            named_so.say(None, one.get("turn"))
             continue  # a later call of the same message tells
         if one.get("outcome") in _RESULTS or isinstance(word, str):
             is_failed = one.get("outcome") in _FAILED or (word is not None and word != "ran")
             within.append((call, one, is_failed))
-        open_calls[given] = call
+        named_so.say(call, one.get("turn"))
     return calls
 
 
@@ -357,13 +365,17 @@ def _in_halves(call: ProviderCall, whole: object) -> None:
     call.result, call.blocks = f"{text[:half]}\n{said}\n{text[-half:]}", ()
 
 
-def _answer(open_calls: dict[str, ProviderCall], told: dict[str, Any], content: object) -> None:
+def _answer(
+    open_calls: dict[str, CallsOfId[ProviderCall | None, tuple[object, bool]]],
+    told: dict[str, Any],
+    content: object,
+) -> None:
     """A result to the open call it names; one that names none is an orphan."""
     for name in ("tool_call_id", "tool_use_id", "call_id", "id"):
         given = told.get(name)
         if isinstance(given, str) and given in open_calls:
             failed = told.get("is_error") is True or told.get("outcome") in _FAILED
-            _answered(open_calls.pop(given), content, failed)
+            open_calls[given].answer((content, failed))
             return
 
 

@@ -115,6 +115,31 @@ def test_a_call_id_that_comes_again_is_another_call() -> None:
     assert [one["content"] for one in unanswered] == [None, "2"]
 
 
+@pytest.mark.parametrize("is_one_message", [True, False])
+def test_results_of_calls_of_one_id_go_to_them_in_order(is_one_message: bool) -> None:
+    """Of as many of them as there are results, the newest."""
+
+    def answers(*told: dict[str, Any]) -> list[Any]:
+        sent = openai_messages([user("q"), *told, user("and?")])
+        ids = [call["id"] for one in sent for call in one.get("tool_calls", ())]
+        assert ids == [one["tool_call_id"] for one in sent if one["role"] == "tool"]
+        return [one["content"] for one in sent if one["role"] == "tool"]
+
+    calls = [CALL | {"arguments": f'{{"x": {number}}}'} for number in range(3)]
+    said = [assistant("", *calls)] if is_one_message else [assistant("", one) for one in calls]
+    given = [result(str(number)) for number in range(4)]
+    assert answers(*said, *given[:3]) == ["0", "1", "2"]
+    assert answers(*said, *given) == ["0", "1", "2"], "the last has no call"
+    assert answers(*said, *given[:1]) == ["0"]
+    assert answers(*said, *given[:2]) == ["0", "1"]
+    late = [assistant("", CALL), given[2], given[3]]
+    assert answers(*said, *given[:2], *late) == ["3", "0", "1", "2"], "the first has the late one"
+    broken = assistant("", CALL, CALL | {"arguments": "[1]"})
+    assert answers(broken, *given[:2]) == ["0"], "the other is of the call that is not sent"
+    of_turns = [assistant("", CALL | {"turn": turn}) for turn in ("t1", "t2")]
+    assert answers(*of_turns, *given[:2]) == ["1", "0"], "of the newest turn first"
+
+
 def test_ids_and_names_are_what_providers_take() -> None:
     call = CALL | {"id": "fn:1/é", "name": "my tool!"}
     sent = openai_messages([assistant("", call), result(call_id="fn:1/é")])
