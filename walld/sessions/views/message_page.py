@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Container, Sequence
 from typing import Any, Final, NamedTuple
 
-from walld_client.recovered.calls import CallsOfId
+from walld_client.recovered.calls import CallsOfId, sendable_arguments
 from walld_client.recovered.provider import in_format
 
 from walld.sessions.state.account import Calls, Unreleased, calls_in, results_in
@@ -350,6 +350,8 @@ def _parts(told: list[dict[str, Any]], at: int) -> bool:
     else:
         return False
     if before.get("role") != role:
+        if role == "user" and not _ends_in_text(before, answered):
+            return False  # results stand before it: Anthropic takes both as one
         return _is_sent(before, answered)
     return role == "assistant" and _ends_in_calls(before) and _is_answered(before, answered)
 
@@ -366,11 +368,40 @@ def _is_sent(message: dict[str, Any], answered: Container[str]) -> bool:
 
 def _is_answered(message: dict[str, Any], answered: Container[str]) -> bool:
     """A provider is sent a call of it."""
-    return any(
-        one["id"] in answered or "synthetic" in one or one.get("outcome") in _RESULTS
+    return any(_is_sendable(one) for one in _given(message, answered))
+
+
+def _given(message: dict[str, Any], answered: Container[str]) -> list[dict[str, Any]]:
+    """Its calls that go where a provider takes them: with a result."""
+    return [
+        one
         for one in calls_in(message)
         if "superseded_by" not in one
+        if one["id"] in answered or "synthetic" in one or one.get("outcome") in _RESULTS
+    ]
+
+
+def _is_sendable(one: dict[str, Any]) -> bool:
+    function = one.get("function")
+    told = function if isinstance(function, dict) else one
+    arguments = sendable_arguments(
+        told.get("input" if one.get("type") == "tool_use" else "arguments")
     )
+    is_named = isinstance(told.get("name"), str) and told["name"] != ""
+    return is_named and arguments is not None and "_artifact" not in arguments
+
+
+def _ends_in_text(message: dict[str, Any], answered: Container[str]) -> bool:
+    """No result of its calls is the last that a provider is sent of it."""
+    given, content = _given(message, answered), message.get("content")
+    if not given:
+        return True
+    if message.get("_wal_cut") or not isinstance(content, str):
+        return False
+    ends = [
+        at if isinstance(at := one.get("at"), int) else len(content) for one in calls_in(message)
+    ]
+    return ends == sorted(ends) and bool(content[ends[-1] :].strip())
 
 
 def _ends_in_calls(message: dict[str, Any]) -> bool:
