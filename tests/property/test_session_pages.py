@@ -14,7 +14,7 @@ from session_log import Log
 from test_session_calls import EFFECTS, check_anthropic, check_openai, ledger
 from test_session_messages import conversations
 from test_session_unreleased import world
-from walld_client.recovered.provider import in_format
+from walld_client.recovered.provider import anthropic_messages, in_format
 
 from walld.daemon.session_store.message_pages import _Known
 from walld.ledger.line import chain_of, header_line, make_line
@@ -24,6 +24,8 @@ from walld.sessions.state.events import SETTLED, Event
 from walld.sessions.views.message_page import NeedsMore, page
 from walld.sessions.views.messages import messages
 from walld.sessions.views.tail_index import TailIndex
+
+GOES_ON = anthropic_messages([{"role": "assistant", "content": "a"}])[:1]
 
 
 class Seen:
@@ -96,8 +98,8 @@ def check_formats(whole: list[dict[str, Any]], listed: list[dict[str, Any]], tol
     assert unnamed(sent) == unnamed(of_all)[len(of_all) - len(sent) :], told
     sent, of_all = in_format(listed, "anthropic"), in_format(whole, "anthropic")
     check_anthropic(sent)
-    if len(sent) > 1:
-        assert unnamed(sent[1:]) == unnamed(of_all)[len(of_all) - len(sent) + 1 :], told
+    sent = sent[1:] if sent[:1] == GOES_ON else sent
+    assert unnamed(sent) == unnamed(of_all)[len(of_all) - len(sent) :], told
 
 
 def unnamed(sent: Any) -> Any:
@@ -188,6 +190,62 @@ def test_pages_of_long_turns_are_slices() -> None:
     for seed in range(500):
         check_pages(long_turns(seed).events, (), seen, f"long turns {seed}")
     assert min(vars(seen).values()) > 50, vars(seen)
+
+
+def test_pages_take_no_call_from_the_results_of_its_id() -> None:
+    """Of several calls of one id, then their results, each result is of the call of its place."""
+    seen = Seen()
+    for seed in range(30):
+        rand, log = random.Random(seed), Log()
+        for number in range(rand.randint(3, 12)):
+            log.submit(f"t{number}")
+            for _ in range(rand.randint(1, 2)):
+                calls, results = rand.randint(1, 3), rand.randint(0, 4)
+                for at in range(calls):
+                    item = {"id": "c", "name": "edit", "arguments": {"k": at}}
+                    said = {"role": "assistant", "content": "", "tool_calls": [item]}
+                    log.add("message", said, turn=f"t{number}")
+                for at in range(results):
+                    told = {"role": "tool", "tool_call_id": "c", "content": f"{number}.{at}"}
+                    log.add("message", told, turn=f"t{number}")
+        check_pages(log.events, (), seen, f"results {seed}")
+    assert min(seen.pages, seen.widened, seen.tails) > 20, vars(seen)
+
+
+@pytest.mark.parametrize(
+    "between",
+    [
+        [{"content": "", "arguments": "[1]", "outcome": "done"}],
+        [{"content": "", "name": "", "outcome": "done"}],
+        [{"content": "", "outcome": "unknown"}],
+        [{"content": "I look.", "at": 7, "outcome": "done"}],
+        [{"content": "I look.", "outcome": "done"}],
+        [{"content": "I look.", "at": 7}, "seen"],
+        [{"content": "I look.", "at": 2, "outcome": "done"}],
+        [{"content": "I look.", "at": 2}, "seen"],
+        [{"content": "I look.", "at": 2, "arguments": "[1]", "outcome": "done"}],
+    ],
+)
+def test_a_page_begins_with_no_part_of_a_message(between: list[Any]) -> None:
+    """Users' messages are one where nothing of the assistant's is sent between; to Anthropic so are
+    results and the user's words behind them.
+    """
+    log, seen = Log(), Seen()
+    log.say("user", "q")
+    log.say("assistant", "Yes.")
+    log.say("user", "one")
+    item = {"id": "c", "name": "look", "arguments": "{}", "result": "seen"} | between[0]
+    content = item.pop("content")
+    if len(between) > 1:
+        item.pop("result")
+    log.say("assistant", content, tool_calls=[item])
+    if len(between) > 1:
+        log.say("tool", between[1], tool_call_id="c")
+    log.say("user", "two")
+    check_pages(log.events, (), seen, "a page a message")
+    found = page(log.events, last=1)
+    assert found is not None
+    check_formats(messages(log.events) or [], found["messages"], str(between))
 
 
 def test_pages_of_random_ledgers_are_slices() -> None:

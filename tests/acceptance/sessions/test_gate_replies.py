@@ -42,6 +42,8 @@ def test_an_agent_killed_in_its_tool(
     assert gate["boundary"] == ("started" if of_a_turn else "before_intent")
     found = [one["action"] for one in session.project("pending")]
     assert found == (["answer_turn"] if of_a_turn else []) + ["settle_tool"]
+    if of_a_turn:
+        tells_of_the_call(daemon)
     done = daemon.cli("resume-check", "s", "--socket", daemon.socket_path)
     assert (done.returncode, b"deploy (call c1)" in done.stdout) == (1, True)
     assert reader.resolve("r")
@@ -49,6 +51,40 @@ def test_an_agent_killed_in_its_tool(
     assert after is None if not of_a_turn else after["replies"] == []
     done = daemon.cli("resume-check", "other", "--json", "--socket", daemon.socket_path)
     assert (done.returncode, done.stdout) == (3, b"")
+
+
+def tells_of_the_call(daemon: DaemonProcess) -> None:
+    """Transcript, show, trace, sample and audit: they said nothing of it."""
+    session = daemon.reader.session("s")
+    (turn,) = session.project("transcript")
+    for (one,) in (turn["tools"], session.project("eval")["tools"]):
+        assert (one["call_id"], one["outcome"], one["state"]) == ("c1", "unknown", "said")
+        assert (one["unreleased"]["stream_id"], one["unreleased"]["status"]) == ("r", "crashed")
+    (span,) = [one for one in session.project("trace") if one["kind"] == "tool"]
+    assert (span["attributes"]["call_id"], span["attributes"]["unreleased"]) == ("c1", "r")
+    found = daemon.reader.audit("s").findings
+    assert [(one.kind, one.subject) for one in found][1:] == [("tool_call_unanswered", "c1")]
+    done = daemon.cli("session", "show", "s", "--socket", daemon.socket_path)
+    assert b"* deploy  unknown  said" in done.stdout
+    assert b"of reply r, crashed, not released" in done.stdout
+
+
+def test_an_audit_passes_over_a_call_of_a_reply_that_lives(
+    daemon: DaemonProcess, make_agent: Callable[..., Obedient]
+) -> None:
+    agent = make_agent(daemon)
+    agent.do("""
+    turn = client.session('s').submit('go'); reply = turn.reply(stream_id='r')
+    reply.tool('deploy', {'to': 'prod'}, call_id='c1'); reply.drain(30, 'synced')
+    alone = client.reply('s', stream_id='q'); alone.tool('mail', {}, call_id='c2')
+    alone.drain(30, 'synced')
+    """)
+    assert {one.kind for one in daemon.reader.audit("s").findings} == {"turn_journal_pending_turn"}
+    agent.kill()
+    until(lambda: all(orphaned(daemon.reader, one) for one in "rq"), "its process is gone")
+    found = daemon.reader.audit("s").findings
+    told = {one.subject: one.turn_id is not None for one in found if one.subject}
+    assert told == {"c1": True, "c2": False}
 
 
 def test_another_process_that_lives_blocks_and_who_asks_does_not(

@@ -5,7 +5,8 @@ what is drawn at an entry (`show.py`), every entry there is (`view.py`).
 
 Where several branches go on from an entry, those that were left come first, each behind a line of
 its own; the one that leads to the leaf, else the last, goes straight on. So a session that was
-branched a thousand times is no wider than one that was branched once.
+branched a thousand times is no wider than one that was branched once. Bookkeeping on which nothing
+hangs that is drawn is no branch: it stands at its entry.
 """
 
 from __future__ import annotations
@@ -45,11 +46,16 @@ class Branches:
         for id_ in reversed(self._nodes):
             if id_ in drawn or id_ in alive or self._summary(id_):
                 alive |= {id_, parents[id_]}
+        led_on = {parents[id_] for id_ in alive if id_ is not None}
+        self._beside: dict[str | None, list[str]] = {}
+        """Bookkeeping to draw, by the entry it stands at."""
         self._leaf = tree.get("leaf")
         self._standing: set[str | None] = set()
         """Entries below which the path to the leaf goes on without anything to draw."""
         for id_, node in self._nodes.items():
-            if id_ in alive:
+            if id_ in alive and node.get("bookkeeping") is True and id_ not in led_on:
+                self._beside.setdefault(parents[id_], []).append(id_)
+            elif id_ in alive:
                 self._below.setdefault(parents[id_], []).append(id_)
             elif node.get("on_path") is True:
                 self._standing.add(parents[id_])
@@ -72,6 +78,8 @@ class Branches:
             id_, margin = task
             if id_ is not None:
                 yield Step(margin, None, id_, self._summary(id_))
+            for beside in self._beside.get(id_, ()):
+                yield Step(margin, None, beside)
             stack += reversed(self._onward(id_, margin))
 
     def _onward(self, id_: str | None, margin: str) -> list[Step | tuple[str | None, str]]:

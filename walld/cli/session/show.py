@@ -102,12 +102,20 @@ def _items(transcript: object) -> list[tuple[str | None, _Item]]:
             (_seq(one, "first_seq"), _Item(of, part, one)) for one in maps(part.get("messages"))
         ]
         done = [(_seq(one, "seq"), _Item(of, part, None, one)) for one in maps(part.get("tools"))]
-        for _, item in sorted([*said, *done], key=lambda one: one[0]):
+        last = _name(part.get("id"))
+        for _, item in sorted([*said, *done], key=lambda one: (_is_loose(one[1]), one[0])):
             told = item.message if item.message is not None else item.tool or {}
-            found.append((_name(told.get("first_id")) or _name(told.get("id")), item))
+            if not _is_loose(item):
+                last = _name(told.get("first_id")) or _name(told.get("id"))
+            found.append((last, item))
         changes = maps(part.get("changes"))
         found += [(_name(one.get("id")), _Item(of, part, change=one)) for one in changes]
     return found
+
+
+def _is_loose(item: _Item) -> bool:
+    """A call of a reply that is not released: no entry says it, so it stands behind its turn's."""
+    return item.tool is not None and bool(item.tool.get("unreleased"))
 
 
 def _name(value: object) -> str | None:
@@ -157,7 +165,7 @@ class _Drawer:
             self._head(item)
         if item.message is not None:
             # A call that was journalled stands on its own, with how it ended.
-            tools = maps(item.part.get("tools"))
+            tools = [one for one in maps(item.part.get("tools")) if not one.get("unreleased")]
             told = {tool["call_id"] for tool in tools if isinstance(tool.get("call_id"), str)}
             _message(self.page, item.message, told, self.is_noted)
         elif item.tool is not None:
@@ -273,7 +281,11 @@ def _tool(page: Page, tool: Mapping[str, Any]) -> None:
     first.append((_STATES.get(outcome, "yellow"), outcome))
     first.append(("dim", state if state != outcome else ""))
     first.append((None, _duration(tool.get("duration_ms"))))
-    page.words(first, [("dim", cell(tool.get("call_id")))], "  ")
+    more: list[Word] = [("dim", cell(tool.get("call_id")))]
+    if isinstance(reply := tool.get("unreleased"), Mapping):
+        stream, status = cell(reply.get("stream_id")), cell(reply.get("status"))
+        more.append(("dim", f"of reply {stream}, {status}, not released"))
+    page.words(first, more, "  ")
     for name, mark in (("arguments", "("), ("result", "=>")):
         if shown := cell(tool.get(name)):
             page.line("    " + page.paint("dim", cut(f"{mark} {shown}", page.width - 4)))

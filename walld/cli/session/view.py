@@ -26,8 +26,9 @@ def render_tree(tree: dict[str, Any], *, width: int) -> str:
     """One line an entry, a branch where an entry has several below it; the leaf is marked.
 
     A line of entries without a branch goes straight down: only branches are indented, so that a
-    session of thousands of entries stays readable. Where a line is too long its text is cut, never
-    the id: that is what `fork --at` and `messages --branch` take.
+    session of thousands of entries stays readable. Bookkeeping on which nothing hangs is in line.
+    Where a line is too long its text is cut, never the id: that is what `fork --at` and
+    `messages --branch` take.
     """
     nodes = {_id(node): node for node in maps(tree.get("nodes"))}
     below: dict[str | None, list[str]] = {}
@@ -39,18 +40,14 @@ def render_tree(tree: dict[str, Any], *, width: int) -> str:
     lines = []
     drawn: set[str] = set()
     # A stack: a session is deeper than Python's. (entry, its branch mark, indent of what is below)
-    stack = _branches(below.get(None, []), "")
+    stack = _onward(nodes, below, None, "")
     while stack:
         id_, mark, indent = stack.pop()
         if id_ in drawn:
             continue
         drawn.add(id_)
         lines.append(mark + _node(nodes[id_], id_ == leaf, width - len(mark)))
-        children = below.get(id_, [])
-        if len(children) == 1:
-            stack.append((children[0], indent, indent))
-        else:
-            stack += _branches(children, indent)
+        stack += _onward(nodes, below, id_, indent)
     lost = [_node(nodes[id_], id_ == leaf, width) for id_ in nodes if id_ not in drawn]
     if lost:
         lines += ["entries that hang on each other:", *lost]
@@ -59,15 +56,24 @@ def render_tree(tree: dict[str, Any], *, width: int) -> str:
     return "\n".join(lines)
 
 
-def _branches(ids: list[str], indent: str) -> list[tuple[str, str, str]]:
+def _onward(
+    nodes: Mapping[str, Mapping[str, Any]],
+    below: Mapping[str | None, list[str]],
+    id_: str | None,
+    indent: str,
+) -> list[tuple[str, str, str]]:
     """The entries below one, last first, as a stack takes them."""
-    if len(ids) == 1 and not indent:
-        return [(ids[0], "", "")]
-    found = []
-    for at, id_ in enumerate(ids):
-        last = at == len(ids) - 1
-        mark, more = ("└─ ", "   ") if last else ("├─ ", "│  ")
-        found.append((id_, indent + mark, indent + more))
+    found, ways = [], []
+    for child in below.get(id_, ()):
+        if nodes[child].get("bookkeeping") is True and not below.get(child):
+            found.append((child, indent, indent))
+        else:
+            ways.append(child)
+    for at, way in enumerate(ways):
+        mark, more = ("└─ ", "   ") if at == len(ways) - 1 else ("├─ ", "│  ")
+        if len(ways) == 1:
+            mark = more = ""
+        found.append((way, indent + mark, indent + more))
     return found[::-1]
 
 

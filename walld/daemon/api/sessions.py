@@ -71,6 +71,8 @@ _OF_CALLS = ("audit", "pending", "resume")
 """Views that know of replies that are not released, and of who is at work."""
 _WITHOUT_ENTRIES = ("pending", "resume")
 """Of those the ones that tell of such replies alone, too."""
+_WITH_WORDS = ("messages", "eval")
+"""Views that have what such replies of turns say; others have the calls of all of them alone."""
 _WITH_DAMAGE = ("audit", "resume", "state")
 """Views that say where the session's file is damaged (P9)."""
 
@@ -392,7 +394,8 @@ class SessionRequests:
         # Before the session: what is moved there meanwhile is in both, and told once.
         replies, of_calls = list[Unreleased](), request.name in _OF_CALLS
         if of_calls or PROJECTIONS[request.name].with_unreleased:
-            read = await self._replies.unreleased(uid, request.session_id, of_turns=not of_calls)
+            of_turns = request.name in _WITH_WORDS
+            read = await self._replies.unreleased(uid, request.session_id, of_turns=of_turns)
             if read:
                 replies = await files.views.run(lambda: [unreleased(*one) for one in read])
         if of_calls:

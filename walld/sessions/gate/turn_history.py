@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from walld.sessions.state.account import Calls
+from walld.sessions.state.account import Calls, calls_in
 from walld.sessions.state.call_account import CallAccount
 from walld.sessions.state.events import Event, Problem
 from walld.sessions.state.session_state import SessionState
@@ -52,22 +52,19 @@ class History:
     """All of it. loose: messages of no turn. malformed: events and why each could not come.
 
     calls: all of them. tools: those with an intent, or a start, also those of a turn that no line
-    that is left tells of.
+    that is left tells of. of_replies: those that no journal and no message of the session has: of
+    replies that are not released, and what is left of those that went.
     """
 
     def __init__(self) -> None:
         self.turns: dict[str, TurnHistory] = {}
         self.calls = Calls()
         self.tools: list[CallAccount] = []
+        self.of_replies: list[CallAccount] = []
         self.loose: list[Event] = []
         self.malformed: list[tuple[Event, Problem]] = []
         self.state = SessionState()
         self._tools_of: dict[str, list[CallAccount]] = {}
-
-    @property
-    def of_gone_replies(self) -> list[CallAccount]:
-        """Calls that only what is left of their reply tells of."""
-        return [one for one in self.calls.calls if one.is_of_gone_reply]
 
     def take(self, event: Event) -> None:
         """The next event."""
@@ -106,17 +103,34 @@ class History:
             self._tools_of.setdefault(key[0], []).append(call)
 
 
-def history_of(events: Sequence[Event], said: Sequence[Event] = ()) -> History:
+def history_of(
+    events: Sequence[Event], said: Sequence[Event] = (), withdrawn: Sequence[Event] = ()
+) -> History:
     """What all events tell of turns and calls.
 
     said: messages of replies that are not released: their calls count, and they are no entries.
+    withdrawn: the same of steps that were begun anew before they had ended.
     """
     history = History()
     for event in events:
         history.take(event)
-    for event in said:
-        history.calls.take(event)
-    history.calls.end()
+    calls = history.calls
+    # By now: a reply that is read while it is released is told of twice.
+    left = {id(one) for one in calls.calls if one.is_of_gone_reply}
+    for event in (*said, *withdrawn):
+        calls.take(event)
+    for event in withdrawn:
+        for one in calls_in(event.payload):
+            calls.of_item[id(one)].is_withdrawn = True
+    calls.end()
+    if left or said or withdrawn:
+        loose = {id(one) for one in (*said, *withdrawn)}
+        history.of_replies = [
+            one
+            for one in calls.calls
+            if one.intent is None and (id(one) in left or id(one.said_in) in loose)
+            if not (one.is_served and id(one.said_in) in loose)
+        ]
     return history
 
 

@@ -13,9 +13,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from walld.sessions.state.account import Unreleased
+from walld.sessions.state.call_account import CallAccount
 from walld.sessions.state.events import Event
 
-__all__ = ["said_before", "said_in"]
+__all__ = ["reply_of", "said_before", "said_in"]
 
 
 def said_in(replies: Sequence[Unreleased], events: Sequence[Event]) -> list[Event]:
@@ -29,11 +30,18 @@ def _told(reply: Unreleased) -> list[dict[str, Any]]:
     return [*reply.messages[:-1], reply.messages[-1] | {"_partial": True}]
 
 
-def said_before(replies: Sequence[Unreleased], events: Sequence[Event]) -> list[Event]:
+def said_before(
+    replies: Sequence[Unreleased], events: Sequence[Event], *, in_ended_steps: bool = True
+) -> list[Event]:
     """The same of their earlier calls that may have run, for behind those: where several fit an
-    intent it is of the last attempt.
+    intent it is of the last attempt. Not in_ended_steps: of those that nobody can have run.
     """
-    told = [(one, call) for one in replies for call, has_ended in one.earlier if has_ended]
+    told = [
+        (one, call)
+        for one in replies
+        for call, has_ended in one.earlier
+        if has_ended is in_ended_steps
+    ]
     named = [
         (
             one,
@@ -49,16 +57,25 @@ def said_before(replies: Sequence[Unreleased], events: Sequence[Event]) -> list[
     return _as_entries(events, named)
 
 
+def reply_of(call: CallAccount, replies: Sequence[Unreleased]) -> Unreleased | None:
+    """The one that says a call which nothing else has (`of_replies`); None of a reply that went."""
+    if call.is_of_gone_reply:
+        return None
+    return next((one for one in replies if one.stream_id == call.stream), None)
+
+
 def _as_entries(
     events: Sequence[Event], told: Sequence[tuple[Unreleased, dict[str, Any]]]
 ) -> list[Event]:
     if not told:
         return []
-    submitted = {one.turn: one.seq for one in events if one.type == "turn_submitted"}
-    last_seq = events[-1].seq if events else 0
+    begun = {one.turn: one for one in events if one.type == "turn_submitted"}
+    last = (events[-1].seq, events[-1].at_ms) if events else (0, 0)
+    places = {turn: (one.seq, one.at_ms) for turn, one in begun.items()}
     return [
         Event(
-            seq=submitted.get(reply.turn, last_seq),
+            seq=places.get(reply.turn, last)[0],
+            at_ms=places.get(reply.turn, last)[1],
             id=f"{reply.stream_id}:{message.get('_wal_seq')}",
             type="message",
             turn=reply.turn,

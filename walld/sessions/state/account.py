@@ -16,7 +16,8 @@ by the first rule that holds:
 3. Other words of the journal go to the call of the newest intent of their turn and id; where there
    is none, to the newest that was said.
 4. A `tool` message or a `tool_result` block goes to the newest call of its id without a result,
-   first of the same turn, then of any. To calls of a reply that is not released they go in order.
+   first of the same turn, then of any. Of several calls of one id and turn, said one behind the
+   other, the newest have theirs in order. So have calls of a reply that is not released.
 5. What is left of a reply that went (`model_call`) says its calls like a message, of their
    arguments the hash. By the same test they are one with a call that was said in words which name
    no reply. Of a reply without a turn also in any turn, where the arguments are known and the words
@@ -33,6 +34,7 @@ journal each call. A malformed word says nothing.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import pairwise
 from typing import Any, Final, NamedTuple
 
 from walld_client.recovered.provider import blocks_alone
@@ -55,6 +57,8 @@ __all__ = ["UNDECLARED", "Calls", "Unreleased", "calls_in", "calls_of_events", "
 _RESULTS: Final = frozenset(("done", "failed", "timeout", "cancelled"))
 _CUT_OFF: Final = frozenset(("timeout", "cancelled"))
 """Results that say nothing where they have no text: what was done by then is not known."""
+_WITH_WORD: Final = frozenset(("journal", "said"))
+"""Speakers whose word of a result goes before that of its message."""
 _LISTS: Final = ("messages", "replacement")
 _GOES_ON: Final = frozenset(("asked", "approved", "started"))
 _WORDS: Final = {"finished": "done", "failed": "failed"}
@@ -256,11 +260,14 @@ class Calls:
             if not isinstance(payload.get("content"), list):
                 return
         for call_id, held in results_in(payload):
-            call = self._answerable_call(turn, call_id)
-            if call is None:
+            run = _run_of(self._of_name.get((turn, call_id)))
+            for call, later in pairwise(run):
+                _hand_over(call, later)
+            answered = run[-1] if run else self._answerable_call(turn, call_id)
+            if answered is None:
                 self._early.append((turn, call_id, held, event.seq))
             else:
-                _answer(call, held, event.seq)
+                _answer(answered, held, event.seq)
 
     def _say_ahead(self, begun: Event, reply: Unreleased) -> None:
         """What the last attempt of a reply says that is not in the session yet."""
@@ -746,6 +753,30 @@ def _last_unanswered(waiting: list[CallAccount] | None) -> CallAccount | None:
             return waiting[-1]
         waiting.pop()
     return None
+
+
+def _run_of(known: _OfName | None) -> list[CallAccount]:
+    """The newest call without a message of its result, and those behind it, which were all said
+    before the first of theirs came; none where there is no such call, or it is the newest.
+    """
+    if known is None or known.newest is None or known.newest.is_ahead:
+        return []
+    run, said_seq = [known.newest], known.newest.said_in.seq
+    for call in reversed((known.answerable or [])[-_COMPARED_MAX:]):
+        if "message" not in run[-1].given or run[-1].answered_seq < said_seq:
+            return []
+        run.append(call)
+        if "message" not in call.given:
+            return run[::-1]
+    return []
+
+
+def _hand_over(call: CallAccount, later: CallAccount) -> None:
+    """The message of a later call's result is of this one: there is one more of them."""
+    assert later.message is not None, "it has one"
+    _answer(call, later.message, later.answered_seq)
+    if not later.given.keys() & _WITH_WORD:
+        later.word = None
 
 
 def _take_fitting(

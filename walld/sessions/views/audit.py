@@ -14,7 +14,7 @@ from typing import Any
 from walld.sessions.gate.pending import is_answered, open_tools
 from walld.sessions.gate.possibly_run import calls_elsewhere
 from walld.sessions.gate.turn_history import History, TurnHistory, history_of
-from walld.sessions.gate.unreleased import said_before, said_in
+from walld.sessions.gate.unreleased import reply_of, said_before, said_in
 from walld.sessions.gate.workers import Worker
 from walld.sessions.state.account import Unreleased
 from walld.sessions.state.artifacts import artifacts_of
@@ -34,15 +34,20 @@ def audit(
     """turns, in order; unanswered calls of messages outside turns; malformed events; artifacts.
 
     Of a turn: owner, the process at work on it that does not ask; last_owner, the one that the log
-    names, alive (seen) or not; answered, the model spoke last in
-    it, to its end. replies: those that are not released: they answer, too. workers: who is at work.
+    names, alive (seen) or not; answered, the model spoke last in it, to its end. replies: those that
+    are not released: they answer, too, and what they called is unanswered where their owner is
+    gone. workers: who is at work.
     """
     account = history_of(events)
-    answered, owners = _answered(account, events, replies), _owners(account, workers)
+    said = said_in(replies, events)
+    told = account  # what replies said is no entry: the facts are of entries alone
+    if replies:
+        told = history_of(events, [*said, *said_before(replies, events)])
+    answered, owners = _answered(told, said), _owners(account, workers)
     last_owners = _last_owners(account, events, workers)
     edited, taken_back = _edited(events, account), _taken_back(events, account.turns.values())
     entry_of = {one.state.message_id: one.submitted.id for one in reversed(account.turns.values())}
-    unanswered = _unanswered(account, events)
+    unanswered = _unanswered(told, events, replies)
     return {
         "last_seq": events[-1].seq if events else 0,
         "turns": [
@@ -87,11 +92,8 @@ def audit(
     }
 
 
-def _answered(account: History, events: Sequence[Event], replies: Sequence[Unreleased]) -> set[str]:
+def _answered(account: History, said: Sequence[Event]) -> set[str]:
     """Turns in which the model spoke last, to its end, and asked for nothing."""
-    said = said_in(replies, events)
-    if replies:  # what they said is no entry: the facts are of entries alone
-        account = history_of(events, [*said, *said_before(replies, events)])
     waiting = open_tools(account)
     return {name for name, turn in account.turns.items() if is_answered(turn, waiting, said)}
 
@@ -197,15 +199,23 @@ def _interrupted_by(turn: TurnHistory) -> str | None:
 
 
 def _unanswered(
-    history: History, events: Sequence[Event]
+    history: History, events: Sequence[Event], replies: Sequence[Unreleased]
 ) -> dict[str | None, list[dict[str, Any]]]:
     """Turn -> its calls without a result, whoever spoke of them; and those that may have run in
-    what this session came from, whose intents are not here.
+    what this session came from, whose intents are not here. What only a reply says that is not
+    released counts where it may have run and its owner is gone: else that may be running it.
     """
     found: dict[str | None, list[dict[str, Any]]] = {}
+    reply_by_call = {id(call): reply_of(call, replies) for call in history.of_replies}
     for call in [*history.calls.calls, *calls_elsewhere(events)]:
-        if not call.closed and call.superseded_by is None and not call.is_served:
-            found.setdefault(call.turn, []).append(_facts(call))
+        if call.closed or call.superseded_by is not None or call.is_served:
+            continue
+        facts = _facts(call)
+        if (reply := reply_by_call.get(id(call))) is not None:
+            if reply.owner_alive or call.outcome != "unknown":
+                continue
+            facts["unreleased"] = reply.told()
+        found.setdefault(call.turn, []).append(facts)
     return found
 
 

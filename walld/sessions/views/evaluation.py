@@ -9,6 +9,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from walld.sessions.gate.turn_history import History, history_of
+from walld.sessions.gate.unreleased import reply_of, said_before, said_in
+from walld.sessions.state.account import Unreleased
 from walld.sessions.state.budget import last_budget
 from walld.sessions.state.errors import BadArgument
 from walld.sessions.state.events import Event
@@ -18,22 +20,27 @@ from walld.sessions.views.transcript import tool_view
 __all__ = ["evaluation"]
 
 
-def evaluation(events: Sequence[Event], turn: str | None = None) -> dict[str, Any]:
+def evaluation(
+    events: Sequence[Event], turn: str | None = None, unreleased: Sequence[Unreleased] = ()
+) -> dict[str, Any]:
     """input: messages before the answer; output: the answer, None where there is none.
 
     turn: up to the last entry of that turn, with its tools alone; None: the leaf, and all of them.
-    Raises BadArgument.
+    unreleased: replies of its turns, which say what `messages` has of them. Raises BadArgument.
     """
-    account = history_of(events)
-    said = _said(events, account, turn)
+    loose = [*said_in(unreleased, events), *said_before(unreleased, events)]
+    account = history_of(events, loose)
+    said = _said(events, account, turn, unreleased)
     last = said[-1] if said else {}
     answered = last.get("role") == "assistant" and "_wal_journal" not in last
     turns = list(account.turns.values()) if turn is None else [account.turns[turn]]
+    of_replies = [tool for tool in account.of_replies if turn is None or tool.turn == turn]
     tools = [tool_view(tool) for one in turns for tool in one.tools]
+    tools += [tool_view(tool, reply_of(tool, unreleased)) for tool in of_replies]
     return {
         "input": said[:-1] if answered else said,
         "output": last.get("content") if answered else None,
-        "partial": bool(answered and last.get("_partial")),
+        "partial": bool(answered and (last.get("_partial") or last.get("_wal_cut"))),
         "target": None,
         "state": turns[-1].state.state if turns else None,
         "reason": turns[-1].state.reason if turns else None,
@@ -52,14 +59,16 @@ def evaluation(events: Sequence[Event], turn: str | None = None) -> dict[str, An
     }
 
 
-def _said(events: Sequence[Event], account: History, turn: str | None) -> list[dict[str, Any]]:
+def _said(
+    events: Sequence[Event], account: History, turn: str | None, unreleased: Sequence[Unreleased]
+) -> list[dict[str, Any]]:
     if turn is None:
-        return messages(events) or []
+        return messages(events, unreleased=unreleased) or []
     if turn not in account.turns:
         raise BadArgument("turn", turn, "the id of a turn that was submitted", "unknown_turn")
     told = account.turns[turn]
     last = told.said[-1] if told.said else told.submitted
-    return messages(events, branch=last.id) or []
+    return messages(events, branch=last.id, unreleased=unreleased) or []
 
 
 def _counted(words: list[str]) -> dict[str, int]:

@@ -18,6 +18,7 @@ from __future__ import annotations
 from collections.abc import Container, Sequence
 from typing import Any, Final, NamedTuple
 
+from walld_client.recovered.calls import CallsOfId, sendable_arguments
 from walld_client.recovered.provider import in_format
 
 from walld.sessions.state.account import Calls, Unreleased, calls_in, results_in
@@ -271,28 +272,43 @@ def _begin(
     """The last place with `last` messages behind it; None: the beginning. not is_all: messages that
     are not at hand stand before. Raises NeedsMore.
     """
-    first_said: dict[str, int] = {}
-    for at, message in enumerate(told):
-        for one in calls_in(message) if message.get("role") == "assistant" else ():
-            first_said.setdefault(one["id"], at)
-    waiting: set[str] = set()
-    looked_at = stop
+    said_at, unsaid = _called_at(told)
+    first_call, looked_at = stop, stop
     for at, name in reversed(named):
         if at >= stop:
             continue
-        for message in reversed(told[at:looked_at]):
-            waiting.update(call_id for call_id, _ in results_in(message))
-            if message.get("role") == "assistant":
-                waiting.difference_update(one["id"] for one in calls_in(message))
+        first_call = min([first_call, *(said_at[place] for place in range(at, looked_at))])
         looked_at = at
         if stop - at < last or at == 0:
             continue
-        is_torn = any(first_said.get(call_id, at) < at for call_id in waiting)
-        if waiting and not is_torn and not is_all:
-            raise NeedsMore  # their calls may stand before
+        is_torn = first_call < at
+        if not is_torn and not is_all and at <= unsaid < stop:
+            raise NeedsMore  # its call may stand before
         if not is_torn and _parts(told, at):
             return at, name
     return None
+
+
+def _called_at(told: list[dict[str, Any]]) -> tuple[list[int], int]:
+    """By message, where the first call stands that it has a result of, or where it stands itself;
+    and the last with a result of a call that nothing before it says, or -1.
+    """
+    of_id: dict[str, CallsOfId[int, int]] = {}
+    unsaid = -1
+    for at, message in enumerate(told):
+        if message.get("role") == "assistant":
+            for one in calls_in(message):
+                of_id.setdefault(one["id"], CallsOfId()).say(at, one.get("turn"))
+        for call_id, _ in results_in(message):
+            if call_id in of_id:
+                of_id[call_id].answer(at)
+            else:
+                unsaid = at
+    said_at = list(range(len(told)))
+    for calls in of_id.values():
+        for call, result in calls.pairs():
+            said_at[result] = min(said_at[result], call)
+    return said_at, unsaid
 
 
 def _parts(told: list[dict[str, Any]], at: int) -> bool:
@@ -311,6 +327,8 @@ def _parts(told: list[dict[str, Any]], at: int) -> bool:
     else:
         return False
     if before.get("role") != role:
+        if role == "user" and not _ends_in_text(before, answered):
+            return False  # results stand before it: Anthropic takes both as one
         return _is_sent(before, answered)
     return role == "assistant" and _ends_in_calls(before) and _is_answered(before, answered)
 
@@ -327,11 +345,40 @@ def _is_sent(message: dict[str, Any], answered: Container[str]) -> bool:
 
 def _is_answered(message: dict[str, Any], answered: Container[str]) -> bool:
     """A provider is sent a call of it."""
-    return any(
-        one["id"] in answered or "synthetic" in one or one.get("outcome") in _RESULTS
+    return any(_is_sendable(one) for one in _given(message, answered))
+
+
+def _given(message: dict[str, Any], answered: Container[str]) -> list[dict[str, Any]]:
+    """Its calls that go where a provider takes them: with a result."""
+    return [
+        one
         for one in calls_in(message)
         if "superseded_by" not in one
+        if one["id"] in answered or "synthetic" in one or one.get("outcome") in _RESULTS
+    ]
+
+
+def _is_sendable(one: dict[str, Any]) -> bool:
+    function = one.get("function")
+    told = function if isinstance(function, dict) else one
+    arguments = sendable_arguments(
+        told.get("input" if one.get("type") == "tool_use" else "arguments")
     )
+    is_named = isinstance(told.get("name"), str) and told["name"] != ""
+    return is_named and arguments is not None and "_artifact" not in arguments
+
+
+def _ends_in_text(message: dict[str, Any], answered: Container[str]) -> bool:
+    """No result of its calls is the last that a provider is sent of it."""
+    given, content = _given(message, answered), message.get("content")
+    if not given:
+        return True
+    if message.get("_wal_cut") or not isinstance(content, str):
+        return False
+    ends = [
+        at if isinstance(at := one.get("at"), int) else len(content) for one in calls_in(message)
+    ]
+    return ends == sorted(ends) and bool(content[ends[-1] :].strip())
 
 
 def _ends_in_calls(message: dict[str, Any]) -> bool:

@@ -53,10 +53,10 @@ PROJECTIONS: Final[dict[str, _Projection]] = {
     "state": _Projection(state_view, {}),
     "turn": _Projection(turn, {"turn_id": _TEXT, "stream_id": _TEXT}),
     "tree": _Projection(tree, {}),
-    "transcript": _Projection(transcript, {}),
-    "trace": _Projection(trace, {}),
+    "transcript": _Projection(transcript, {}, with_unreleased=True),
+    "trace": _Projection(trace, {}, with_unreleased=True),
     "audit": _Projection(audit, {"replies": (list,), "workers": (list,)}),
-    "eval": _Projection(evaluation, {"turn": _TEXT}),
+    "eval": _Projection(evaluation, {"turn": _TEXT}, with_unreleased=True),
     "pending": _Projection(
         pending,
         {
@@ -98,7 +98,7 @@ def project(
 ) -> object:
     """The view of that name, of all events of a session in order of seq, as plain JSON values.
 
-    unreleased: replies of its turns that are in no session, for a view `with_unreleased`. Text is
+    unreleased: replies that are in no session, for a view `with_unreleased`. Text is
     as the events have it: half characters too. Raises UnknownProjection, BadArgument.
     """
     check(name, arguments)

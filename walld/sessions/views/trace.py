@@ -13,6 +13,8 @@ from collections.abc import Sequence
 from typing import Any, Final
 
 from walld.sessions.gate.turn_history import TurnHistory, history_of
+from walld.sessions.gate.unreleased import reply_of, said_before, said_in
+from walld.sessions.state.account import Unreleased
 from walld.sessions.state.call_account import CallAccount
 from walld.sessions.state.events import Event
 
@@ -22,16 +24,26 @@ _TOOL_STATUS: Final = {"done": "ok", "failed": "error", "denied": "error"}
 _TURN_STATUS: Final = {"completed": "ok", "interrupted": "error"}
 
 
-def trace(events: Sequence[Event]) -> list[dict[str, Any]]:
-    """Spans in order of their beginning. status: ok | error | unset (it has no end, or unknown)."""
-    account = history_of(events)
+def trace(events: Sequence[Event], unreleased: Sequence[Unreleased] = ()) -> list[dict[str, Any]]:
+    """Spans in order of their beginning. status: ok | error | unset (it has no end, or unknown).
+
+    unreleased: replies whose calls are told too, where nothing else has them; also (withdrawn)
+    those of steps that were begun anew before they had ended. They begin with their turn.
+    """
+    said = [*said_in(unreleased, events), *said_before(unreleased, events)]
+    withdrawn = said_before(unreleased, events, in_ended_steps=False)
+    account = history_of(events, said, withdrawn)
     spans: list[dict[str, Any]] = []
     for turn in account.turns.values():
         spans.append(_turn_span(turn))
         spans += [_tool_span(tool, turn.submitted.id) for tool in turn.tools]
-    for tool in account.of_gone_replies:
+    for tool in account.of_replies:
         turn_of = account.turns.get(tool.turn or "")
-        spans.append(_tool_span(tool, None if turn_of is None else turn_of.submitted.id))
+        span = _tool_span(tool, None if turn_of is None else turn_of.submitted.id)
+        span["span_id"] += f":{tool.call_id}"  # several begin with one entry
+        if (reply := reply_of(tool, unreleased)) is not None:
+            span["attributes"]["unreleased"] = reply.stream_id
+        spans.append(span)
     spans += _reply_spans(events, account.turns)
     return sorted(spans, key=lambda span: span["seq"])
 
@@ -78,8 +90,6 @@ def _tool_span(tool: CallAccount, parent: str | None) -> dict[str, Any]:
     status = _TOOL_STATUS.get(outcome, "unset")
     end_ms = None if tool.finished is None else tool.finished.at_ms
     span = _span("tool", tool.state.tool, tool.begun, end_ms, status, parent)
-    if tool.is_of_gone_reply:  # several begin with one entry
-        span["span_id"] += f":{tool.call_id}"
     span["attributes"] |= {
         "call_id": tool.call_id,
         "state": tool.state.state,

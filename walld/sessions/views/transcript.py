@@ -9,7 +9,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
+from walld_client.recovered.provider import set_apart
+
 from walld.sessions.gate.turn_history import History, TurnHistory, history_of
+from walld.sessions.gate.unreleased import reply_of, said_before, said_in
+from walld.sessions.state.account import Unreleased
 from walld.sessions.state.artifacts import whole_text
 from walld.sessions.state.call_account import CallAccount
 from walld.sessions.state.events import Event, check_payload
@@ -22,25 +26,29 @@ _DECIDES: Final = ("tool_decision", "tool_approval")
 _CHANGES: Final = ("message_edit", "undo", "compaction")
 
 
-def transcript(events: Sequence[Event]) -> list[dict[str, Any]]:
+def transcript(
+    events: Sequence[Event], unreleased: Sequence[Unreleased] = ()
+) -> list[dict[str, Any]]:
     """Turns in the order they were submitted, on every branch; messages of no turn between them.
 
     A message that was said anew (of the same step of the same reply) is shown once, as it was last.
     One that does not stand as it was said has `gone` ("undone", "replaced") or `edited`, what it is
-    now; what changed them is `changes` of a part of its own.
+    now; what changed them is `changes` of a part of its own. Of replies that are not released a
+    turn has the calls that nothing else names, each with its reply as `unreleased`.
     """
-    account = history_of(events)
+    said = said_in(unreleased, events)
+    account = history_of(events, [*said, *said_before(unreleased, events)])
     found = places(events)
     on_path = {events[place].id for place in path(found)}
     became = fates(events)
     views = {name: turn_view(turn, on_path, became) for name, turn in account.turns.items()}
     told = [(turn.submitted.seq, views[name]) for name, turn in account.turns.items()]
-    for call in account.of_gone_replies:
+    for call in account.of_replies:
+        view = tool_view(call, reply_of(call, unreleased))
         if call.turn in views:
-            views[call.turn]["tools"].append(tool_view(call))
+            views[call.turn]["tools"].append(view)
         else:
-            part = {"turn_id": None, "messages": [], "tools": [tool_view(call)]}
-            told.append((call.begun.seq, part))
+            told.append((call.begun.seq, {"turn_id": None, "messages": [], "tools": [view]}))
     told += _loose(account, on_path, became) + _changes(events, on_path)
     return [one for _, one in sorted(told, key=lambda one: one[0])]
 
@@ -68,15 +76,15 @@ def turn_view(turn: TurnHistory, on_path: set[str], became: Mapping[str, Fate]) 
     return view
 
 
-def tool_view(tool: CallAccount) -> dict[str, Any]:
-    """A call with its outcome and how long it took."""
+def tool_view(tool: CallAccount, reply: Unreleased | None = None) -> dict[str, Any]:
+    """A call with its outcome and how long it took. reply: that alone says it."""
     payload = tool.begun.payload
     view: dict[str, Any] = {
         "id": tool.begun.id,
         "seq": tool.begun.seq,
         "call_id": tool.call_id,
         "tool": tool.state.tool,
-        "arguments": payload.get("arguments"),
+        "arguments": payload.get("arguments") if reply is None else tool.arguments,
         "side_effect": tool.state.side_effect,
         "resume_policy": tool.state.resume_policy,
         "state": tool.state.state,
@@ -96,6 +104,10 @@ def tool_view(tool: CallAccount) -> dict[str, Any]:
         view["result"] = finished.payload.get("result")
         if finished.payload.get("files"):
             view["files"] = finished.payload["files"]
+    if reply is not None:
+        if "said" in tool.given:
+            view["result"] = tool.given["said"]
+        view["unreleased"] = reply.told()
     return view
 
 
@@ -120,13 +132,13 @@ def _messages(
             "first_seq": first["first_seq"],
             "at_ms": event.at_ms,
             "on_path": event.id in on_path,
-            "message": message,
+            "message": set_apart(message),
         }
         gone, edited = became.get(event.id, ("", None))
         if gone:
             shown[name]["gone"] = gone
         if edited is not None:
-            shown[name]["edited"] = edited
+            shown[name]["edited"] = set_apart(edited)
     return list(shown.values())
 
 

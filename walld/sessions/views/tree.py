@@ -14,6 +14,9 @@ from walld.sessions.state.path import NO_PLACE, path, places
 
 __all__ = ["tree"]
 
+_MARKS: Final = ("label", "leaf")
+_BESIDE: Final = ("model_call", "tool_settled")
+"""Bookkeeping where they do not become the leaf: else they are an application's own."""
 TEXT_CHARS: Final = 120
 """Of an entry's text in its node."""
 _WORDS: Final = (
@@ -27,7 +30,8 @@ def tree(events: Sequence[Event]) -> dict[str, Any]:
     """Every entry as a node, in order of seq: leaf, roots, nodes, names of branches.
 
     A node says its children, whether it stands on the path to the leaf, its label and the
-    summaries of branches that name it. tips: entries nothing hangs on, but labels and moves.
+    summaries of branches that name it. bookkeeping: it begins no branch (a label, a move, what is
+    left of a reply, what was settled). tips: the other entries on which none of the others hangs.
     """
     found = places(events)
     labels = labels_of(events)
@@ -40,7 +44,7 @@ def tree(events: Sequence[Event]) -> dict[str, Any]:
     for place, event in enumerate(events):
         parent = found.parents[place]
         (roots if parent == NO_PLACE else children[parent]).append(event.id)
-        if event.type not in ("label", "leaf"):
+        if not _is_bookkeeping(event):
             grown.add(parent)
         sound = check_payload(event.type, event.payload) is None
         if event.type == "branch_summary" and sound:
@@ -60,6 +64,8 @@ def tree(events: Sequence[Event]) -> dict[str, Any]:
             node["label"] = labels[event.id]
         if event.type in ("leaf", "branch_summary"):
             node |= _of_branch(event)
+        if _is_bookkeeping(event):
+            node["bookkeeping"] = True
         if event.id in summaries:
             node["summaries"] = summaries[event.id]
         nodes.append(node)
@@ -69,11 +75,15 @@ def tree(events: Sequence[Event]) -> dict[str, Any]:
         "tips": [
             event.id
             for place, event in enumerate(events)
-            if place not in grown and event.type not in ("label", "leaf")
+            if place not in grown and not _is_bookkeeping(event)
         ],
         "names": names,
         "nodes": nodes,
     }
+
+
+def _is_bookkeeping(event: Event) -> bool:
+    return event.type in _MARKS or (event.type in _BESIDE and not event.leaf)
 
 
 def _node(event: Event) -> dict[str, Any]:

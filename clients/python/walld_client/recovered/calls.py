@@ -15,12 +15,13 @@ import hashlib
 import json
 import re
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 from walld_client.encoding import wtf8
 from walld_client.recovered.segments import json_or_none
 
 __all__ = [
+    "CallsOfId",
     "ProviderCall",
     "anthropic_results",
     "openai_assistant",
@@ -30,20 +31,75 @@ __all__ = [
 
 _ID = re.compile(r"[A-Za-z0-9_-]{1,40}")
 _NOT_IN_NAME = re.compile(r"[^A-Za-z0-9_-]")
+_Call = TypeVar("_Call")
+_Result = TypeVar("_Result")
+
+
+class CallsOfId(Generic[_Call, _Result]):
+    """Which results are of which calls of one id, as both are met.
+
+    A result is of the newest call that has none. Of several calls of a turn that were said before
+    the first of their results, the newest have them in order. What is left over is an orphan.
+    """
+
+    def __init__(self) -> None:
+        self._turn: object = None
+        self._calls: list[_Call] = []
+        """Those said one behind the other, the newest last."""
+        self._results: list[_Result] = []
+        self._left: list[_Call] = []
+        """Earlier ones that have none."""
+        self._pairs: list[tuple[_Call, _Result]] = []
+
+    def say(self, call: _Call, turn: object) -> None:
+        """The next call; turn: where it is known."""
+        if self._results or turn != self._turn:
+            self._left += self._calls[: len(self._calls) - len(self._results)]
+            self._pairs += self._of_newest()
+            self._calls, self._results, self._turn = [], [], turn
+        self._calls.append(call)
+
+    def answer(self, result: _Result) -> None:
+        """The next result."""
+        if len(self._results) < len(self._calls):
+            self._results.append(result)
+        elif self._left:
+            self._pairs.append((self._left.pop(), result))
+
+    def pairs(self) -> list[tuple[_Call, _Result]]:
+        """Those so far."""
+        return [*self._pairs, *self._of_newest()]
+
+    def _of_newest(self) -> list[tuple[_Call, _Result]]:
+        newest = self._calls[len(self._calls) - len(self._results) :]
+        return list(zip(newest, self._results, strict=True))
 
 
 class ProviderCall:
     """A call on its way to a provider; it goes once it is `answered`. at: how many characters of
-    its message's text stand before it, None where nobody knows. block: of the message, that it is.
+    its message's text stand before it, None where nobody knows; behind: where what stands behind it
+    begins, if not there. block: of the message, that it is.
     """
 
-    __slots__ = ("answered", "arguments", "at", "block", "blocks", "failed", "id", "name", "result")
+    __slots__ = (
+        "answered",
+        "arguments",
+        "at",
+        "behind",
+        "block",
+        "blocks",
+        "failed",
+        "id",
+        "name",
+        "result",
+    )
 
     def __init__(self, call_id: str, name: str, arguments: dict[str, Any]) -> None:
         self.id = call_id
         self.name = _NOT_IN_NAME.sub("_", name)[:64]
         self.arguments = arguments
         self.at: int | None = None
+        self.behind: int | None = None
         self.block: dict[str, Any] | None = None
         self.result = ""
         self.blocks: Sequence[dict[str, Any]] = ()

@@ -26,7 +26,9 @@ nobody gave one, is within its call and has its word in `synthetic`. Safe to sen
 
 from __future__ import annotations
 
+from bisect import bisect_left
 from collections.abc import Iterable
+from itertools import pairwise
 from typing import Any, Final
 
 from walld_client.recovered.blocks import (
@@ -39,6 +41,7 @@ from walld_client.recovered.blocks import (
     text_block,
 )
 from walld_client.recovered.calls import (
+    CallsOfId,
     ProviderCall,
     anthropic_results,
     openai_assistant,
@@ -53,6 +56,7 @@ __all__ = [
     "blocks_alone",
     "in_format",
     "openai_messages",
+    "set_apart",
 ]
 
 FORMATS: Final = ("plain", "openai", "anthropic")
@@ -65,13 +69,49 @@ _FAILED: Final = _RESULTS - {"done"}
 TOOL_RESULT_CHARS: Final = 16_384
 """Of a result that a journal or a reply has, so many go to a provider."""
 _GOES_ON: Final = "(the conversation goes on)"
+_BLANK_LINE: Final = "\n\n"
 
 
 def in_format(messages: list[dict[str, Any]], format: str) -> list[dict[str, Any]]:  # noqa: A002
-    """Messages as they are, or as that provider takes them."""
+    """Messages as they are, but for text that a call parts, or as that provider takes them."""
+    messages = [set_apart(message) for message in messages]
     if format == "openai":
         return openai_messages(messages)
     return anthropic_messages(messages) if format == "anthropic" else messages
+
+
+def set_apart(message: dict[str, Any]) -> dict[str, Any]:
+    """The message with a blank line between text before and behind a call, where neither side has
+    white space there: what the model said before and after would read as one word.
+
+    `at` of a call stays the end of the text before it; `behind` is where the text behind it begins.
+    """
+    content, listed = message.get("content"), message.get("tool_calls")
+    if not isinstance(content, str) or not isinstance(listed, list):
+        return message
+    calls = [one for one in listed if isinstance(one, dict) and type(one.get("at")) is int]
+    places = {one["at"] for one in calls if _is_glued(content, one["at"])}
+    if not places:
+        return message
+    cuts = sorted(places)
+
+    def moved(one: Any) -> Any:
+        if not isinstance(one, dict) or type(at := one.get("at")) is not int:
+            return one
+        before = len(_BLANK_LINE) * bisect_left(cuts, at)
+        told = one | {"at": at + before}
+        if at in places:
+            told["behind"] = at + before + len(_BLANK_LINE)
+        elif type(one.get("behind")) is int:
+            told["behind"] = one["behind"] + before
+        return told
+
+    text = _BLANK_LINE.join(content[one:two] for one, two in pairwise([0, *cuts, len(content)]))
+    return message | {"content": text, "tool_calls": [moved(one) for one in listed]}
+
+
+def _is_glued(content: str, at: int) -> bool:
+    return 0 < at < len(content) and not (content[at - 1].isspace() or content[at].isspace())
 
 
 class _Said:
@@ -151,7 +191,7 @@ def _told(messages: Iterable[dict[str, Any]]) -> list[_Said]:
 def _read(messages: Iterable[dict[str, Any]]) -> list[_Said]:
     """Each message by itself, the results with their calls."""
     said: list[_Said] = []
-    open_calls: dict[str, ProviderCall] = {}
+    open_calls: dict[str, CallsOfId[ProviderCall | None, tuple[object, bool]]] = {}
     within: list[tuple[ProviderCall, dict[str, Any], bool]] = []
     taken: set[str] = set()
     cut: list[list[_Said]] = []
@@ -182,6 +222,10 @@ def _read(messages: Iterable[dict[str, Any]]) -> list[_Said]:
         if message.get("_wal_cut"):
             cut.append(parts)
         said += parts
+    for of_id in open_calls.values():
+        for answered, given in of_id.pairs():
+            if answered is not None:
+                _answered(answered, *given)
     for call, told, is_failed in within:
         if not call.answered:
             _answered(call, told.get("result"), is_failed)
@@ -213,7 +257,8 @@ def _cut(said: _Said, content: object, blocks: list[dict[str, Any]]) -> list[_Sa
         if not parts or content[begun:at].strip():
             parts.append(_Said(said.role))
             parts[-1].blocks = list(blocks_of(content[begun:at]))
-        begun = max(begun, at)
+        is_apart = call.behind is not None and not content[at : call.behind].strip()
+        begun = max(begun, (call.behind or at) if is_apart else at)
         parts[-1].calls.append(call)
     if content[begun:].strip():
         parts.append(_Said(said.role))
@@ -248,7 +293,7 @@ def _is_signed(block: dict[str, Any]) -> bool:
 def _calls(
     message: dict[str, Any],
     blocks: list[dict[str, Any]],
-    open_calls: dict[str, ProviderCall],
+    open_calls: dict[str, CallsOfId[ProviderCall | None, tuple[object, bool]]],
     within: list[tuple[ProviderCall, dict[str, Any], bool]],
     taken: set[str],
 ) -> list[ProviderCall]:
@@ -265,23 +310,27 @@ def _calls(
         given, name = one.get("id"), told.get("name")
         named = "input" if one.get("type") == "tool_use" else "arguments"
         arguments = sendable_arguments(told.get(named))
-        if not isinstance(given, str) or not isinstance(name, str) or not name:
+        if not isinstance(given, str):
             continue
-        open_calls.pop(given, None)  # counted anew: a result that follows is not the old call's
-        if arguments is None or "_artifact" in arguments:  # it stands beside the session
+        named_so = open_calls.setdefault(given, CallsOfId())
+        is_named = isinstance(name, str) and name != ""
+        if not is_named or arguments is None or "_artifact" in arguments:  # or beside the session
+            named_so.say(None, one.get("turn"))
             continue
         call = ProviderCall(sendable_id(given, len(taken), taken), name, arguments)
         calls.append(call)
         at = one.get("at")
         call.at = at if isinstance(at, int) and at >= 0 else None
+        call.behind = behind if type(behind := one.get("behind")) is int else None
         call.block = one if one.get("type") == "tool_use" else None
         word = one.get("synthetic")
         if "superseded_by" in one:
+            named_so.say(None, one.get("turn"))
             continue  # a later call of the same message tells
         if one.get("outcome") in _RESULTS or isinstance(word, str):
             is_failed = one.get("outcome") in _FAILED or (word is not None and word != "ran")
             within.append((call, one, is_failed))
-        open_calls[given] = call
+        named_so.say(call, one.get("turn"))
     return calls
 
 
@@ -316,13 +365,17 @@ def _in_halves(call: ProviderCall, whole: object) -> None:
     call.result, call.blocks = f"{text[:half]}\n{said}\n{text[-half:]}", ()
 
 
-def _answer(open_calls: dict[str, ProviderCall], told: dict[str, Any], content: object) -> None:
+def _answer(
+    open_calls: dict[str, CallsOfId[ProviderCall | None, tuple[object, bool]]],
+    told: dict[str, Any],
+    content: object,
+) -> None:
     """A result to the open call it names; one that names none is an orphan."""
     for name in ("tool_call_id", "tool_use_id", "call_id", "id"):
         given = told.get(name)
         if isinstance(given, str) and given in open_calls:
             failed = told.get("is_error") is True or told.get("outcome") in _FAILED
-            _answered(open_calls.pop(given), content, failed)
+            open_calls[given].answer((content, failed))
             return
 
 

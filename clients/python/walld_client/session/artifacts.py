@@ -25,6 +25,7 @@ from walld_client.limits import (
     PAYLOAD_BYTES_MAX,
 )
 from walld_client.query.requests import decode_bool, decode_bytes
+from walld_client.recovered.provider import set_apart
 from walld_client.session.entries import read_json
 from walld_client.session.truncation import (
     CALLS,
@@ -195,7 +196,7 @@ def resolved_turns(session_id: str, turns: list[dict[str, Any]]) -> Steps[list[d
         for said in turn.get("messages") or ():
             for name in ("message", "edited"):
                 if isinstance(said.get(name), dict):
-                    said[name] = yield from resolved(session_id, said[name])
+                    said[name] = set_apart((yield from resolved(session_id, said[name])))
         for tool in turn.get("tools") or ():
             observed = dict(enumerate(tool.get("observations") or ()))
             lost = yield from _resolve(session_id, observed, tuple(observed))

@@ -10,13 +10,14 @@ from session_log import INTENT, Log
 from walld.cli.page import columns
 from walld.cli.session.show import render_show
 from walld.cli.session.view import render_tree
+from walld.sessions.state.account import Unreleased
 from walld.sessions.views.transcript import transcript
 from walld.sessions.views.tree import tree
 
 
-def shown(log: Log) -> list[str]:
+def shown(log: Log, *unreleased: Unreleased) -> list[str]:
     """As the command shows it: both views went through JSON."""
-    views = json.loads(json.dumps([transcript(log.events), tree(log.events)]))
+    views = json.loads(json.dumps([transcript(log.events, unreleased), tree(log.events)]))
     drawn = render_show(views[0], "s", width=60, colour=False, tree=views[1])
     return [line for line in drawn.split("\n")[1:] if line.strip(" │")]
 
@@ -41,6 +42,27 @@ def test_answers_and_tools_stand_in_the_order_of_the_log() -> None:
         *("assistant", "two"),
         *("outside of any turn", "user", "loose"),
     ]
+
+
+def test_a_call_of_a_reply_that_is_not_released_stands_at_the_end_of_its_turn() -> None:
+    """It says so, and hides no call of its id that a message has."""
+    log = Log()
+    log.submit("t", "q")
+    listed = [{"id": "c1", "name": "look", "arguments": {}, "outcome": "done"}]
+    payload = {"role": "assistant", "content": "one", "tool_calls": listed}
+    log.add("message", payload, turn="t")
+    log.submit("t2", "more")
+    item = {"id": "c1", "name": "deploy", "arguments": {"to": "prod"}, "outcome": "unknown"}
+    message = {"role": "assistant", "content": "", "tool_calls": [item | {"seq": 1}]}
+    message |= {"_wal_stream": "r", "_wal_seq": 1}
+    lines = shown(log, Unreleased("r", "t", [message], status="live"))
+    assert [line.strip() for line in lines][1:9] == [
+        *("user", "q"),
+        *("assistant", "one", "-> look({})  done"),
+        *("* deploy  unknown  said", "c1  of reply r, live, not released"),
+        '( {"to": "prod"}',
+    ]
+    assert lines[9].startswith("turn 2")
 
 
 def test_branches_are_a_tree_with_their_names_and_what_was_left_says_so() -> None:
@@ -75,6 +97,49 @@ def test_branches_are_a_tree_with_their_names_and_what_was_left_says_so() -> Non
     assert lines[0].startswith("turn 1  submitted")
     assert "".join(lines[10:14]).count("because") == 9, "whole, not cut like a line of the tree"
     assert lines[17].startswith("turn 2  submitted")
+
+
+def test_bookkeeping_is_no_branch() -> None:
+    """What is left of a reply, and what somebody settled, make nothing that goes another way."""
+    log = Log()
+    log.submit("t", "q")
+    log.add("turn_assistant_started", {"stream_id": "s"}, turn="t")
+    left = {"call_id": "c1", "name": "deploy", "seq": 2, "outcome": "unknown"}
+    log.add("model_call", {"stream": "s", "calls": [left]}, turn="t", leaf=False)
+    said(log, "after", turn="t")
+    settled = {"of": {"turn": "t", "call_id": "c1"}, "word": "ran"}
+    log.add("tool_settled", settled, leaf=False)
+    log.add("label", {"target": "e4", "text": "good"})
+    log.say("user", "more")
+    assert [line.strip() for line in shown(log)][1:] == [
+        *("user", "q", "* deploy  done  said  c1", "assistant", "after"),
+        *("outside of any turn", "user", "more"),
+    ]
+    assert render_tree(tree(log.events), width=60).split("\n") == [
+        "turn_submitted q (e1)",
+        "turn_assistant_started (e2)",
+        "model_call (e3)",
+        "assistant after [good] (e4)",
+        "tool_settled (e5)",
+        "label good (e6)",
+        "user more (e7) <- leaf",
+    ]
+
+
+def test_what_hangs_on_bookkeeping_is_a_branch() -> None:
+    log = Log()
+    log.submit("t", "q")
+    settled = {"of": {"turn": "t", "call_id": "c1"}, "word": "ran"}
+    log.add("tool_settled", settled, leaf=False)
+    log.add("message", {"role": "user", "content": "there"}, parent="e2", leaf=False)
+    log.say("user", "more")
+    assert [line[:9] for line in shown(log)][3:5] == ["├─ branch", "│  outsid"]
+    assert render_tree(tree(log.events), width=60).split("\n") == [
+        "turn_submitted q (e1)",
+        "├─ tool_settled (e2)",
+        "│  user there (e3)",
+        "└─ user more (e4) <- leaf",
+    ]
 
 
 def test_branches_of_branches_and_one_before_the_first_entry() -> None:

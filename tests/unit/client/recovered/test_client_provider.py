@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from copy import deepcopy
 from itertools import pairwise
 from typing import Any
 
 import pytest
-from walld_client.recovered.provider import anthropic_messages, openai_messages
+from walld_client.recovered.provider import anthropic_messages, in_format, openai_messages
 
 CALL = {"id": "c1", "name": "bash", "arguments": '{"x": 1}'}
 
@@ -112,6 +113,31 @@ def test_a_call_id_that_comes_again_is_another_call() -> None:
     assert answered == {ids[0]: "1", ids[1]: "2"}
     unanswered = openai_messages([assistant("", CALL), assistant("", CALL), result("2")])
     assert [one["content"] for one in unanswered] == [None, "2"]
+
+
+@pytest.mark.parametrize("is_one_message", [True, False])
+def test_results_of_calls_of_one_id_go_to_them_in_order(is_one_message: bool) -> None:
+    """Of as many of them as there are results, the newest."""
+
+    def answers(*told: dict[str, Any]) -> list[Any]:
+        sent = openai_messages([user("q"), *told, user("and?")])
+        ids = [call["id"] for one in sent for call in one.get("tool_calls", ())]
+        assert ids == [one["tool_call_id"] for one in sent if one["role"] == "tool"]
+        return [one["content"] for one in sent if one["role"] == "tool"]
+
+    calls = [CALL | {"arguments": f'{{"x": {number}}}'} for number in range(3)]
+    said = [assistant("", *calls)] if is_one_message else [assistant("", one) for one in calls]
+    given = [result(str(number)) for number in range(4)]
+    assert answers(*said, *given[:3]) == ["0", "1", "2"]
+    assert answers(*said, *given) == ["0", "1", "2"], "the last has no call"
+    assert answers(*said, *given[:1]) == ["0"]
+    assert answers(*said, *given[:2]) == ["0", "1"]
+    late = [assistant("", CALL), given[2], given[3]]
+    assert answers(*said, *given[:2], *late) == ["3", "0", "1", "2"], "the first has the late one"
+    broken = assistant("", CALL, CALL | {"arguments": "[1]"})
+    assert answers(broken, *given[:2]) == ["0"], "the other is of the call that is not sent"
+    of_turns = [assistant("", CALL | {"turn": turn}) for turn in ("t1", "t2")]
+    assert answers(*of_turns, *given[:2]) == ["1", "0"], "of the newest turn first"
 
 
 def test_ids_and_names_are_what_providers_take() -> None:
@@ -391,3 +417,53 @@ def test_a_long_result_goes_in_halves_unless_somebody_chose_the_words(
     assert result["content"] == f"{half[0]}\n{left_out}; whole: artifact sha256:ab12]\n{half[1]}"
     told[1]["tool_calls"] = [item | {"result": long[:16_384]}]
     assert openai_messages(told)[-1]["content"] == long[:16_384]
+
+
+def said_around(content: str, *places: int, **more: Any) -> dict[str, Any]:
+    calls = [CALL | {"id": f"c{number}", "at": at} for number, at in enumerate(places)]
+    return assistant(content, *(call | {"outcome": "done"} | more for call in calls))
+
+
+@pytest.mark.parametrize(
+    ("content", "places", "told"),
+    [
+        ("NowI fix.", [3], "Now\n\nI fix."),
+        ("NowI fix.", [3, 3], "Now\n\nI fix."),
+        ("NowI fix.Done.", [3, 9], "Now\n\nI fix.\n\nDone."),
+        ("Now I fix.", [3], "Now I fix."),
+        ("Now I fix.", [4], "Now I fix."),
+        ("Now", [0, 3], "Now"),
+        ("Now", [-1, 99], "Now"),
+        ("Now", [], "Now"),
+    ],
+)
+def test_text_on_both_sides_of_a_call_is_not_glued(
+    content: str, places: list[int], told: str
+) -> None:
+    """A provider is sent what it was sent before, whoever set it apart, and however often."""
+    message = said_around(content, *places)
+    kept = deepcopy(message)
+    (plain,) = in_format([message], "plain")
+    assert (plain["content"], message) == (told, kept)
+    assert in_format([plain], "plain") == [plain]
+    for at, call in zip(places, plain["tool_calls"], strict=True):
+        if 0 <= at <= len(content):
+            before, behind = call["at"], call.get("behind", call["at"])
+            halves = plain["content"][:before], plain["content"][behind:]
+            unglued = [half.replace("\n\n", "") for half in halves]
+            assert unglued == [content[:at], content[at:]]
+    for send in (openai_messages, anthropic_messages):
+        assert send([plain]) == send([message])
+    assert in_format([plain], "openai") == openai_messages([message])
+
+
+def test_a_call_that_is_not_sent_glues_no_text_either() -> None:
+    broken = said_around("NowI fix.", 3, arguments="[1]")
+    for shape in ("plain", "openai"):
+        assert in_format([broken], shape)[0]["content"] == "Now\n\nI fix."
+
+
+def test_no_text_is_lost_where_an_edit_moved_what_stands_around_a_call() -> None:
+    (plain,) = in_format([said_around("NowI fix.", 3)], "plain")
+    sent = openai_messages([plain | {"content": "Then I do it."}])
+    assert [one["content"] for one in sent] == ["The", "null", "n I do it."]

@@ -269,6 +269,28 @@ def test_what_names_a_call_looks_at_no_others(
         assert [told(one) for one in found] == ends
 
 
+@pytest.mark.parametrize("is_one_message", [True, False])
+def test_tool_messages_go_to_calls_of_one_id_in_order(is_one_message: bool) -> None:
+    """The older's was `null`, and the newer one had the older's."""
+    log = Log()
+    log.submit("t", "q")
+    calls = [{"id": "c", "name": "look", "arguments": {"k": number}} for number in range(3)]
+    for said in [calls] if is_one_message else [[one] for one in calls]:
+        payload = {"role": "assistant", "content": "", "tool_calls": said}
+        log.add("message", payload, turn="t")
+    for number in range(3):
+        told = {"role": "tool", "tool_call_id": "c", "content": str(number)}
+        log.add("message", told | {"is_error": number == 1}, turn="t")
+        found = calls_of_events(log.events).calls
+        assert [one.given.get("message") for one in found] == [
+            *[None] * (2 - number),
+            *[str(at) for at in range(number + 1)],
+        ]
+    assert [one.outcome for one in found] == ["done", "failed", "done"]
+    sent = messages(log.events, "openai") or []
+    assert [one["content"] for one in sent if one["role"] == "tool"] == ["0", "1", "2"]
+
+
 def unanswered(log: Log) -> list[tuple[str, str]]:
     facts = audit(log.events)
     listed = [one for turn in facts["turns"] for one in turn["unanswered"]]

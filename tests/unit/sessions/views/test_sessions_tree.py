@@ -51,5 +51,19 @@ def test_a_lost_parent_is_the_entry_before() -> None:
     assert places([forward, *log.events[1:]]).parents[0] == -1
 
 
+def test_bookkeeping_is_no_tip() -> None:
+    log = branched()
+    log.add("tool_settled", {"of": {"turn": "t", "call_id": "c"}, "word": "ran"}, leaf=False)
+    log.add("model_call", {"stream": "s", "calls": []}, leaf=False)
+    view = tree(log.events)
+    assert view["tips"] == ["e2", "e5"]
+    kept = [node["id"] for node in view["nodes"] if node.get("bookkeeping")]
+    assert kept == ["e3", "e6", "e7", "e8"]
+    log.add("model_call", {"of": "the application's own"})
+    view = tree(log.events)
+    assert (view["leaf"], view["tips"]) == ("e9", ["e2", "e9"])
+    assert "bookkeeping" not in view["nodes"][-1]
+
+
 def test_the_tree_of_nothing() -> None:
     assert tree([]) == {"leaf": None, "roots": [], "tips": [], "names": {}, "nodes": []}

@@ -7,8 +7,13 @@ from typing import Any
 import pytest
 from session_log import Log
 
+from walld.sessions.gate.pending import pending
 from walld.sessions.state.account import Unreleased, calls_of_events
+from walld.sessions.views.audit import audit
+from walld.sessions.views.evaluation import evaluation
 from walld.sessions.views.messages import messages
+from walld.sessions.views.trace import trace
+from walld.sessions.views.transcript import transcript
 
 RISK = {"side_effect": "external-write", "resume_policy": "rerun-after-check"}
 UNKNOWN = "No result was recorded: the work stopped while this call may have been running."
@@ -70,6 +75,22 @@ def test_between_two_steps_of_a_reply_that_is_held_open(log: Log) -> None:
     assert sent(log, reply(first, second, has_ended=True)) == [*called, ("assistant", "Done. And")]
 
 
+def test_text_on_both_sides_of_a_call_is_not_glued(log: Log) -> None:
+    """Neither while its reply is not released nor behind that; the entry is as it was said."""
+    said = step("NowI fix.", item(at=3, outcome="done", result="up"))
+    loose = messages(log.events, unreleased=[reply(said, has_ended=True)]) or []
+    before = sent(log, reply(said, has_ended=True))
+    called = [("assistant", ["deploy"]), ("tool", "up"), ("assistant", "I fix.")]
+    assert before == [("user", "deploy"), *called]
+    log.add("message", said, turn="t1")
+    told = messages(log.events) or []
+    assert [one["content"] for one in (loose[-1], told[-1])] == ["Now\n\nI fix."] * 2
+    assert sent(log) == before
+    (turn,) = transcript(log.events)
+    assert turn["messages"][-1]["message"]["content"] == "Now\n\nI fix."
+    assert log.events[-1].payload["content"] == "NowI fix."
+
+
 def test_a_result_of_the_reply_is_of_the_call_that_the_journal_knows(log: Log) -> None:
     ran(log, "c1", "journal")
     said = reply(step("I deploy.", item(outcome="done", result="reply")))
@@ -107,7 +128,7 @@ def test_a_cut_reply_stands_in_its_turn_also_where_it_is_adopted_behind_the_retr
     log.add("message", {"role": "assistant", "content": "It is there."}, turn="t2")
     told = messages(log.events, unreleased=replies) or []
     said = [one["content"] for one in told]
-    assert said == ["deploy", "I deploy.And then I", "", "It is there."]
+    assert said == ["deploy", "I deploy.\n\nAnd then I", "", "It is there."]
     shown = sent(log, *replies)
     # The equal call of the retry took its place: the first is told no more.
     assert shown == [
@@ -196,3 +217,104 @@ def test_a_call_of_an_attempt_that_was_begun_anew(
     calls = calls_of_events(log.events, [again]).calls
     assert [one.outcome for one in calls if one.intent is not None] == ["done"]
     assert [one[1] for one in sent(log, again)] == ["deploy", ["deploy"], "deployed"]
+
+
+def tools_of(log: Log, *replies: Unreleased) -> list[list[tuple[Any, ...]]]:
+    """What transcript, sample and trace say of calls: id, outcome, and of which reply."""
+    parts = [one for part in transcript(log.events, replies) for one in part["tools"]]
+    sample = evaluation(log.events, unreleased=replies)["tools"]
+    shown = [
+        [
+            (one["call_id"], one["outcome"], one.get("unreleased", {}).get("stream_id"))
+            for one in tools
+        ]
+        for tools in (parts, sample)
+    ]
+    spans = [one["attributes"] for one in trace(log.events, replies) if one["kind"] == "tool"]
+    spans = [one for one in spans if one["outcome"] != "withdrawn"]
+    return [*shown, [(one["call_id"], one["outcome"], one.get("unreleased")) for one in spans]]
+
+
+def test_transcript_trace_and_sample_have_the_calls_of_replies_that_are_not_released(
+    log: Log,
+) -> None:
+    """They stood in messages and in the gate alone."""
+    log.add("turn_assistant_started", {"stream_id": "s"}, turn="t1")
+    said = reply(step("I deploy.", item(), item("c2", 3, outcome="done", result="up")))
+    told = [("c1", "unknown", "s"), ("c2", "done", "s")]
+    assert tools_of(log, said) == [told, told, told]
+    (turn,) = transcript(log.events, [said])
+    first, second = turn["tools"]
+    assert (first["tool"], first["arguments"], first["state"]) == (
+        "deploy",
+        '{"env": "prod"}',
+        "said",
+    )
+    assert "result" not in first
+    assert second["result"] == "up"
+    assert first["unreleased"] == said.told()
+    spans = [one for one in trace(log.events, [said]) if one["kind"] == "tool"]
+    assert [one["span_id"] for one in spans] == ["s:1:c1", "s:1:c2"]
+    assert {(one["parent_id"], one["start_ms"]) for one in spans} == {("e1", 1000)}
+    told = [one for one in pending(log.events, replies=[said]) if one["action"] == "settle_tool"]
+    assert [one["since_ms"] for one in told] == [1000], "no call is open since 1970"
+    of_turn = evaluation(log.events, turn="t1", unreleased=[said])
+    assert of_turn["metadata"]["outcomes"] == {"unknown": 1, "done": 1}
+    served = reply(step("I look.", item(server=True)))
+    assert tools_of(log, served) == [[], [], []], "the provider ran it itself"
+
+
+def test_a_call_that_its_journal_has_too_is_told_once(log: Log) -> None:
+    ran(log, "c1", "deployed")
+    told = [("c1", "done", None)]
+    assert tools_of(log, reply(step("I deploy.", item()))) == [told, told, told]
+
+
+def test_a_call_of_a_reply_without_a_turn_stands_outside_turns(log: Log) -> None:
+    said = reply(step("I deploy.", item()), turn=None)
+    _, part = transcript(log.events, [said])
+    assert (part["turn_id"], [one["call_id"] for one in part["tools"]]) == (None, ["c1"])
+    (span,) = [one for one in trace(log.events, [said]) if one["kind"] == "tool"]
+    assert span["parent_id"] is None
+
+
+def test_a_reply_that_is_read_while_it_is_released_is_told_once(log: Log) -> None:
+    """What is read of it comes before the session, which may have its message, or its calls."""
+    said = reply(step("I deploy.", item()))
+    left = {"call_id": "c1", "name": "deploy", "seq": 2, "outcome": "unknown"}
+    log.add("model_call", {"stream": "s", "calls": [left]}, turn="t1", leaf=False)
+    assert [len(told) for told in tools_of(log, said)[::2]] == [1, 1]
+
+
+def test_an_attempt_that_was_begun_anew_is_in_the_trace_alone(log: Log) -> None:
+    again = reply(step("Once more."), earlier=((item("c1"), False), (item("c2", 3), True)))
+    assert tools_of(log, again) == [[("c2", "unknown", "s")]] * 3
+    spans = [one["attributes"] for one in trace(log.events, [again]) if one["kind"] == "tool"]
+    assert {one["call_id"]: one["outcome"] for one in spans} == {"c1": "withdrawn", "c2": "unknown"}
+
+
+def test_a_sample_has_the_answer_of_a_reply_that_is_not_released(log: Log) -> None:
+    whole = evaluation(log.events, unreleased=[reply(step("It is done."), has_ended=True)])
+    assert (whole["output"], whole["partial"], len(whole["input"])) == ("It is done.", False, 1)
+    cut = evaluation(log.events, unreleased=[reply(step("It is"))])
+    assert (cut["output"], cut["partial"]) == ("It is", True)
+
+
+@pytest.mark.parametrize("turn", ["t1", None])
+def test_an_audit_finds_the_open_call_of_a_reply_whose_owner_is_gone(
+    log: Log, turn: str | None
+) -> None:
+    called = step("I deploy.", item(), item("c2", 3, outcome="done"), item("c3", 4, server=True))
+
+    def found(said: Unreleased) -> list[tuple[str, Any]]:
+        facts = audit(log.events, [said])
+        of_turn = facts["turns"][0]["unanswered"]
+        assert [] in (of_turn, facts["unanswered"])
+        return [(one["call_id"], one["unreleased"]) for one in of_turn or facts["unanswered"]]
+
+    gone = reply(called, turn=turn)
+    assert found(gone) == [("c1", gone.told())]
+    assert found(gone._replace(status="live", owner_alive=True)) == [], "it is being run"
+    assert found(gone._replace(status="complete", owner_alive=True)) == []
+    cut = step("I d", item(arguments='{"a": ', arguments_complete=False), _partial=True)
+    assert found(reply(cut, turn=turn)) == [], "nobody had it whole"
