@@ -34,8 +34,8 @@ def audit(
     """turns, in order; unanswered calls of messages outside turns; malformed events; artifacts.
 
     Of a turn: owner, the process at work on it that does not ask; last_owner, the one that the log
-    names, alive (seen) or not; answered, the model spoke last in it, to its end. replies: those that
-    are not released: they answer, too, and what they called is unanswered where their owner is
+    names, alive (seen) or not; answered, the model spoke last in it, to its end. replies: those
+    that are not released: they answer, too, and what they called is unanswered where their owner is
     gone. workers: who is at work.
     """
     account = history_of(events)

@@ -317,7 +317,7 @@ def _calls(
         if not is_named or arguments is None or "_artifact" in arguments:  # or beside the session
             named_so.say(None, one.get("turn"))
             continue
-        call = ProviderCall(sendable_id(given, len(taken), taken), name, arguments)
+        call = ProviderCall(sendable_id(given, len(taken), taken), str(name), arguments)
         calls.append(call)
         at = one.get("at")
         call.at = at if isinstance(at, int) and at >= 0 else None
