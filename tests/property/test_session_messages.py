@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any
 
 from hypothesis import given, settings
@@ -213,13 +214,13 @@ def test_calls_that_a_provider_is_sent_are_answered(data: st.DataObject) -> None
     answers = st.builds(lambda id_: {"role": "tool", "tool_call_id": id_, "content": "r"}, call)
     others = st.builds(lambda content: {"role": "user", "content": content}, texts)
     told = data.draw(st.lists(st.one_of(asks, answers, others), max_size=8))
-    asked: set[str] = set()
+    asked: Counter[str] = Counter()
     answered = 0
     for message in told:
-        if message["role"] == "tool":
-            answered += message["tool_call_id"] in asked
-            asked.discard(message["tool_call_id"])
-        asked |= {one["id"] for one in message.get("tool_calls", ())}
+        if message["role"] == "tool" and asked[message["tool_call_id"]]:
+            answered += 1
+            asked[message["tool_call_id"]] -= 1
+        asked.update(one["id"] for one in message.get("tool_calls", ()))
     open_calls: list[str] = []
     for sent in openai_messages(told):
         if sent["role"] == "tool":

@@ -268,6 +268,32 @@ def fingerprint(committed: dict[str, str], tree: dict[str, str], seen: str) -> d
     }
 
 
+@settings(max_examples=200)
+@given(trees, trees | st.none(), st.sets(paths), st.booleans(), st.booleans(), st.booleans())
+def test_the_same_is_the_same_without_git(
+    then: dict[str, str],
+    now: dict[str, str] | None,
+    named: set[str],
+    has_written: bool,
+    is_listed: bool,
+    is_listed_now: bool,
+) -> None:
+    now = then if now is None else now
+
+    def seen(tree: dict[str, str], is_all: bool) -> dict[str, Any]:
+        found = {"root": None, "head": None, "dirty": None, "changes": tree if is_all else None}
+        return found | {"files": {path: tree.get(path) for path in named}}
+
+    compared = compare(seen(then, is_listed), seen(now, is_listed_now), has_written)
+    if compared.verdict == "same":
+        assert then == now
+        assert (is_listed, is_listed_now) == (True, True)
+    differing = {f"file {path}" for path in named if then.get(path) != now.get(path)}
+    assert set(compared.changed) == differing, "of what nobody named nobody knows who changed it"
+    if then == now and is_listed and is_listed_now and named <= then.keys():
+        assert compared.verdict == "same"
+
+
 @settings(max_examples=300)
 @given(trees, trees, trees | st.none(), st.sets(paths), st.booleans(), st.data())
 def test_the_same_is_the_same(

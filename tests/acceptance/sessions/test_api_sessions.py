@@ -152,7 +152,7 @@ def test_segments_and_retries(reader: Any, agent: Obedient) -> None:
     assert told == [("text", 0, "Hel"), hello, ("tool", 1, ""), hello]
     assert (found.text, found.attempts) == ("HelloHello", 2)
     agent.do("reply.end(); turn.completed()")
-    assert contents(reader.session("s")) == ["q", "HelloHello"]
+    assert contents(reader.session("s")) == ["q", "Hello\n\nHello"]
     assert "Hel" not in contents(reader.session("s"))
 
 

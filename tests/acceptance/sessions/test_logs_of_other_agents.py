@@ -182,10 +182,12 @@ def test_an_audit_names_what_damage_left(daemon: DaemonProcess, reader: Any) -> 
 def test_a_replay_says_where_the_work_stopped_and_runs_nothing(
     daemon: DaemonProcess, reader: Any, agent: Obedient, tmp_path: Path
 ) -> None:
-    (tmp_path / "a.txt").write_text("then")
+    work = tmp_path / "work"  # beside the daemon's files, which change
+    work.mkdir()
+    (work / "a.txt").write_text("then")
     agent.do(f"""
     session = client.session("s")
-    session.checkpoint_workspace({str(tmp_path)!r}, ["a.txt"])
+    session.checkpoint_workspace({str(work)!r}, ["a.txt"])
     turn = session.submit("work")
     options = dict(side_effect="external-write", resume_policy="require-user-confirmation")
     boundaries = []
@@ -211,14 +213,14 @@ def test_a_replay_says_where_the_work_stopped_and_runs_nothing(
     session = reader.session("s")
     until(lambda: session.state()["turns"][0]["state"] == "interrupted", "its process is gone")
     before = session.events()
-    gate = session.resume_check(tmp_path)
+    gate = session.resume_check(work)
     assert (gate["status"], gate["boundary"]) == ("blocked", "started")
     assert [one["code"] for one in gate["reasons"]] == ["tool_unknown"]
     (tool,) = gate["tools"]
     assert (tool["call_id"], tool["outcome"], tool["may"]) == ("c4", "unknown", "ask_user")
     assert gate["workspace"]["verdict"] == "same"
-    (tmp_path / "a.txt").write_text("now")
-    codes = [one["code"] for one in session.resume_check(tmp_path)["reasons"]]
+    (work / "a.txt").write_text("now")
+    codes = [one["code"] for one in session.resume_check(work)["reasons"]]
     assert codes == ["tool_unknown", "workspace_changed"]
     assert session.events() == before, "nothing ran, nothing was written"
 

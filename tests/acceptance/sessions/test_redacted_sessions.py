@@ -62,11 +62,13 @@ def test_bytes_and_files_are_found_by_their_hash(
     attached = message["attachments"][0]["_artifact"]
     held = [session.read_artifact(one) for one in (put.sha256, attached["sha256"])]
     assert held == [b"hello", b"attached"]
-    (tmp_path / "f").write_text("1")
-    session.checkpoint_workspace(tmp_path, ["f"])
+    work = tmp_path / "work"  # beside the daemon's files, which change
+    work.mkdir()
+    (work / "f").write_text("1")
+    session.checkpoint_workspace(work, ["f"])
     turn.intent("t", {}, side_effect="read", resume_policy="rerun-after-check", call_id=A)
     turn.tool_started(A)
-    turn.tool_finished(A, "ok", files=[tmp_path / "f"])
-    assert (session.resume_check(tmp_path) or {})["workspace"]["verdict"] == "same"
+    turn.tool_finished(A, "ok", files=[work / "f"])
+    assert (session.resume_check(work) or {})["workspace"]["verdict"] == "same"
     reply = turn.reply()
     assert session.turn(stream_id=reply.stream_id).turn_id == turn.turn_id

@@ -19,21 +19,22 @@ def test_a_gate_compares_as_many_files_as_the_session_knows(
     daemon: DaemonProcess, reader: Any, tmp_path: Path
 ) -> None:
     """A tool names them, a checkpoint hashes them anew; none of it is cut or left out."""
-    folder = tmp_path / ("d" * 90)
-    folder.mkdir()
+    work = tmp_path / "work"  # beside the daemon's files, which change
+    folder = work / ("d" * 90)
+    folder.mkdir(parents=True)
     names = [f"{folder.name}/file-{number:06}.txt" for number in range(FILES)]
     for name in names:
-        (tmp_path / name).write_text("then")
+        (work / name).write_text("then")
     session = reader.session("s")
     turn = session.submit("go")
     turn.intent(
         "write", {}, side_effect="workspace-write", resume_policy="rerun-after-check", call_id="c"
     )
     turn.tool_started("c")
-    session.checkpoint_workspace(tmp_path)
+    session.checkpoint_workspace(work)
     turn.tool_finished("c", "ok", files=dict.fromkeys(names, "0" * 64))
     turn.completed()
-    gate = session.resume_check(tmp_path)
+    gate = session.resume_check(work)
     then = gate["workspace"]["then"]
     assert (len(then["files"]), set(then["files"].values())) == (FILES, {"0" * 64})
     assert "head" in then, "what was looked at stands beside what a tool says"
@@ -45,18 +46,18 @@ def test_a_gate_compares_as_many_files_as_the_session_knows(
     assert changed[-1] == f"{FILES - shown} more files", "all differ, and all are counted"
     assert gate["reasons"][0]["message"].endswith(f" and {FILES - 100} others")
 
-    session.checkpoint_workspace(tmp_path)
-    gate = session.resume_check(tmp_path)
+    session.checkpoint_workspace(work)
+    gate = session.resume_check(work)
     assert (gate["status"], gate["workspace"]["verdict"]) == ("ok", "same")
-    elsewhere = walld_client.workspace_fingerprint(tmp_path, names)
+    elsewhere = walld_client.workspace_fingerprint(work, names)
     assert session.resume_check(elsewhere)["workspace"]["changed"] == []
-    (tmp_path / names[7]).write_text("now")
-    (tmp_path / names[-1]).unlink()
+    (work / names[7]).write_text("now")
+    (work / names[-1]).unlink()
     expected = [f"file {names[7]}", f"file {names[-1]}"]
-    assert session.resume_check(tmp_path)["workspace"]["changed"] == expected
-    elsewhere = walld_client.workspace_fingerprint(tmp_path, names)
+    assert session.resume_check(work)["workspace"]["changed"] == expected
+    elsewhere = walld_client.workspace_fingerprint(work, names)
     assert session.resume_check(elsewhere)["workspace"]["changed"] == expected
-    told = walld("resume-check", "s", "--workspace", tmp_path, "--socket", daemon.socket_path)
+    told = walld("resume-check", "s", "--workspace", work, "--socket", daemon.socket_path)
     assert (told.returncode, told.stderr) == (1, "")
     assert f"changed: {', '.join(expected)} (workspace_changed)" in told.stdout
 

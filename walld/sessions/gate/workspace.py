@@ -5,8 +5,9 @@ Owns: `Compared`, and which difference counts. Refuses: looking at any file.
 Invariants: what was not looked at is never called the same: where a tree is dirty, every file that
 differs from its commit has to be known then and now. What the agent itself may have written is no
 change somebody else made, and not the same either unless its tools said the hash; where nobody
-lists what differs it may be any file. A file somebody else changed is named. One that could be read
-neither then nor now is not known.
+lists what differs it may be any file. Without git every file is listed, what programs keep for
+themselves among them: one that differs and that nobody named is not known, and no change. A file
+somebody else changed is named. One that could be read neither then nor now is not known.
 
 No entry and no request has room for the hashes of tens of thousands of files: a fingerprint with
 `part` has files alone, and what somebody sees now leaves out what is as it was (`seen_now`).
@@ -139,7 +140,10 @@ def _others(
     if was is False and is_ is False:
         return [], True
     if was is None and then.get("head") is None and then.get("root") is None:  # no git
-        return [], bool(then["files"]) and not has_written
+        before, after = then.get("changes"), now.get("changes")
+        if not (isinstance(before, dict) and isinstance(after, dict)):
+            return [], False
+        return [], not _differing(then, now, before, after)
     if was is None or is_ is None:
         return [], False
     before, after = _changes(then), _changes(now)
@@ -147,19 +151,29 @@ def _others(
         if was == is_ or has_written:
             return [], False
         return [f"dirty (then {str(was).lower()}, now {str(is_).lower()})"], True
+    differing = _differing(then, now, before, after)
+    if has_written:  # the agent, or somebody else
+        return [], not differing
+    return [f"file {path}" for path in differing], True
+
+
+def _differing(
+    then: Mapping[str, Any],
+    now: Mapping[str, Any],
+    before: Mapping[str, Any],
+    after: Mapping[str, Any],
+) -> list[str]:
+    """Of the files that were listed then or are now, those that nobody named and that differ."""
     named = {_from_root(name, now.get("root")) for name in then["files"]}
     was_kind, is_kind = then.get("kinds"), now.get("kinds")
     if not (isinstance(was_kind, dict) and isinstance(is_kind, dict)):
         was_kind = is_kind = {}  # one of both was taken by a client that did not look at them
-    differing = [
+    return [
         path
         for path in sorted({*before, *after} - named)
         if before.get(path, _AS_COMMITTED) != after.get(path, _AS_COMMITTED)
         or (path in before and path in after and was_kind.get(path) != is_kind.get(path))
     ]
-    if has_written:  # the agent, or somebody else
-        return [], not differing
-    return [f"file {path}" for path in differing], True
 
 
 def _changes(fingerprint: Mapping[str, Any]) -> Mapping[str, Any] | None:

@@ -313,9 +313,8 @@ def _calls(
         if not isinstance(given, str):
             continue
         named_so = open_calls.setdefault(given, CallsOfId())
-        is_named = isinstance(name, str) and name != ""
-        if not is_named or arguments is None or "_artifact" in arguments:  # or beside the session
-            named_so.say(None, one.get("turn"))
+        if not isinstance(name, str) or not name or arguments is None or "_artifact" in arguments:
+            named_so.say(None, one.get("turn"))  # its arguments may stand beside the session
             continue
         call = ProviderCall(sendable_id(given, len(taken), taken), str(name), arguments)
         calls.append(call)

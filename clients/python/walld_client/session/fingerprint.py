@@ -6,9 +6,10 @@ Refuses: comparing (the resume gate of the daemon does), anything that changes a
 
 What cannot be known is None, never a guess: a file that is not there or cannot be read has no
 hash, and without git nobody says whether the tree is dirty. Where it is, `changes` has every file
-that git lists, with its hash; nothing at all where one of them cannot be known or they are too
-many, for half of them would look like all. What a hash of bytes does not say, that a file is a link
-or may be run, stands beside them in `kinds`: one that was taken before there were any still fits.
+that git lists, with its hash, and without git every file that `files` does not name; nothing at all
+where one of them cannot be known or they are too many, for half of them would look like all. What a
+hash of bytes does not say, that a file is a link or may be run, stands beside them in `kinds`: one
+that was taken before there were any still fits.
 """
 
 from __future__ import annotations
@@ -58,23 +59,25 @@ def workspace_fingerprint(
     """{"root", "head", "branch", "dirty", "changes", "files"} of the tree at `root`.
 
     files: {path: sha256 in hex, or None}, paths as they were named; a relative one is looked for
-    below `root`. changes: the same of what git lists, by path from `root`, None for a file that is
-    gone; None at all where nothing differs or nobody can say. Where there are changes: kinds, which
-    of them are a "link" or an "executable".
+    below `root`. changes: the same of what git lists, or without git of all others there, by path
+    from `root`, None for a file that is gone; None at all where nothing differs or nobody can say.
+    Where there are changes: kinds, which of them are a "link" or an "executable".
     """
     folder = _git_folder(Path(root))
     head, branch = (None, None) if folder is None else _head(folder)
     if folder is not None and head is None:
         head, branch = _asked_head(root, branch)
     listed = None if folder is None else _listed(root)
-    changes, kinds = (_changes(root, listed) if listed else None) or (None, None)
+    named = [os.fspath(one) for one in files]
+    seen = _others(root, named) if folder is None else _changes(root, listed) if listed else None
+    changes, kinds = seen or (None, None)
     found = {
         "root": os.path.realpath(root) if folder is not None else None,
         "head": head,
         "branch": branch,
         "dirty": None if listed is None else bool(listed),
         "changes": changes,
-        "files": file_hashes(files, root),
+        "files": file_hashes(named, root),
     }
     return found if kinds is None else found | {"kinds": kinds}
 
@@ -230,16 +233,53 @@ def _changes(
     root: str | os.PathLike[str], listed: list[bytes]
 ) -> tuple[dict[str, str | None], dict[str, str]] | None:
     """The hash of each file that is listed, and its kind; None where one cannot be known."""
-    if len(listed) > _CHANGES_MAX or sum(map(len, listed)) > _NAMES_BYTES_MAX:
+    if len(listed) > _CHANGES_MAX:
         return None
     told = _git(root, "rev-parse", "--show-toplevel")
-    if told is None:
+    return None if told is None else _hashed(root, told.removesuffix(b"\n"), listed)
+
+
+def _others(
+    root: str | os.PathLike[str], named: Iterable[str]
+) -> tuple[dict[str, str | None], dict[str, str]] | None:
+    """The same of every file and link below that is not named; None also where a folder cannot be
+    read.
+    """
+    top, listed, folders = os.fsencode(os.path.realpath(root)), list[bytes](), [b""]
+    passed = {_from_top(top, one) for one in named}
+    for within in folders:
+        try:
+            with os.scandir(os.path.join(top, within)) as entries:
+                for one in entries:
+                    path = os.path.join(within, one.name)
+                    if one.is_dir(follow_symlinks=False):
+                        folders.append(path)
+                    elif path not in passed and (one.is_symlink() or one.is_file()):
+                        listed.append(path)
+                    if len(folders) + len(listed) > _CHANGES_MAX:
+                        return None
+        except (OSError, ValueError):
+            return None
+    return _hashed(root, top, sorted(listed))
+
+
+def _from_top(top: bytes, named: str) -> bytes | None:
+    try:
+        return os.path.relpath(os.path.join(top, os.fsencode(named)), top)
+    except ValueError:  # half a character: no file has it
+        return None
+
+
+def _hashed(
+    root: str | os.PathLike[str], top: bytes, listed: list[bytes]
+) -> tuple[dict[str, str | None], dict[str, str]] | None:
+    if sum(map(len, listed)) > _NAMES_BYTES_MAX:
         return None
     found: dict[str, str | None] = {}
     kinds: dict[str, str] = {}
     left = _CHANGES_BYTES_MAX
     for name in listed:
-        path = os.path.join(told.removesuffix(b"\n"), name)
+        path = os.path.join(top, name)
         try:
             named = os.path.relpath(path, os.fsencode(os.path.realpath(root))).decode()
             facts = os.lstat(path)

@@ -46,6 +46,40 @@ def tree(tmp_path: Path) -> Path:
     return root
 
 
+def test_without_git_every_file_is_looked_at(tmp_path: Path) -> None:
+    root = tmp_path / "tree"
+    (root / "sub" / "empty").mkdir(parents=True)
+    assert workspace_fingerprint(root)["changes"] == {}
+    (root / "a").write_text("a")
+    (root / "sub" / "run").write_text("b")
+    (root / "sub" / "run").chmod(0o755)
+    (root / "link").symlink_to("a")
+    (root / "folder").symlink_to("sub")
+    os.mkfifo(root / "pipe")
+    hashed = {name: sha256(name.encode()).hexdigest() for name in ("a", "b", "sub")}
+    assert workspace_fingerprint(root, ["a"]) == {
+        "root": None,
+        "head": None,
+        "branch": None,
+        "dirty": None,
+        "files": {"a": hashed["a"]},
+        "changes": {
+            "folder": hashed["sub"],
+            "link": hashed["a"],
+            "sub/run": hashed["b"],
+        },
+        "kinds": {"folder": "link", "link": "link", "sub/run": "executable"},
+    }
+    assert workspace_fingerprint(root / "none")["changes"] is None
+    for number in range(500):
+        (root / "sub" / str(number)).touch()
+    named = [f"./sub/{number}" for number in range(250)]
+    named += [str(root / "sub" / str(number)) for number in range(250, 500)]
+    named += ["", "half \ud800", "a\0b"]
+    assert len(workspace_fingerprint(root, named)["changes"]) == 4, "those that are named are told"
+    assert workspace_fingerprint(root)["changes"] is None, "half of them would look like all"
+
+
 @needs_git
 def test_a_tree_as_it_is(tree: Path) -> None:
     head = git(tree, "rev-parse", "HEAD")

@@ -226,6 +226,14 @@ def test_files_alone_are_a_fingerprint() -> None:
 
 
 DIRTY = THEN | {"dirty": True, "root": "/w", "changes": {"d.py": A}}
+NO_GIT: dict[str, Any] = {
+    "root": None,
+    "head": None,
+    "dirty": None,
+    "kinds": {},
+    "files": {"x.py": A},
+    "changes": {"x.py": B, "y.py": A},
+}
 UNSAID = {"head": "h1", "dirty": True, "files": {}}
 
 
@@ -244,7 +252,15 @@ UNSAID = {"head": "h1", "dirty": True, "files": {}}
         (UNSAID, UNSAID | {"dirty": False}, "changed", ["dirty (then true, now false)"]),
         (THEN, THEN | {"dirty": None}, "unknown", []),
         (THEN | {"dirty": None}, THEN, "unknown", []),
-        (THEN | {"head": None, "dirty": None}, {"files": {"x.py": A}}, "same", []),
+        (THEN | {"head": None, "dirty": None}, {"files": {"x.py": A}}, "unknown", []),
+        (NO_GIT, NO_GIT, "same", []),
+        (NO_GIT, NO_GIT | {"changes": {"y.py": B}}, "unknown", []),
+        (NO_GIT, NO_GIT | {"changes": {"y.py": A, "z.py": A}}, "unknown", []),
+        (NO_GIT, NO_GIT | {"changes": {}}, "unknown", []),
+        (NO_GIT, NO_GIT | {"changes": None}, "unknown", []),
+        (NO_GIT, NO_GIT | {"kinds": {"y.py": "link"}}, "unknown", []),
+        (NO_GIT | {"changes": None}, NO_GIT, "unknown", []),
+        (NO_GIT, NO_GIT | {"files": {"x.py": B}}, "changed", ["file x.py"]),
         ({"head": None, "dirty": None, "files": {}}, {"head": None, "files": {}}, "unknown", []),
         ({"head": "h", "files": {}}, {"head": "h"}, "same", []),
         ({"other": "than that", "files": {}}, {}, "unknown", []),
@@ -272,15 +288,30 @@ def test_what_nobody_says_the_agent_wrote_is_neither_the_same_nor_changed() -> N
 
 def test_where_nobody_lists_what_differs_a_write_may_be_any_file() -> None:
     no_git = {"head": None, "dirty": None, "files": {"x.py": A}}
-    for then in (no_git, {"files": {"x.py": A}}, {"head": "h", "files": {}}):
+    for then in ({"files": {"x.py": A}}, {"head": "h", "files": {}}):
         assert compare(then, then, has_written=False).verdict == "same"
         assert compare(then, then, has_written=True).verdict == "unknown"
+    assert compare(NO_GIT, NO_GIT, has_written=True).verdict == "same", "all of it is as it was"
+    for fingerprint, may in ((no_git, "ask_user"), (NO_GIT, "rerun_after_check")):
+        log = Log()
+        log.add("lifecycle", {"fingerprint": fingerprint})
+        log.submit("t")
+        log.tool("t", "c", "started", side_effect="workspace-write", resume_policy=CHECK)
+        gate = resume(log.events, fingerprint)
+        assert gate["tools"][0]["may"] == may
+        assert gate["workspace"]["verdict"] == ("unknown" if may == "ask_user" else "same")
+
+
+def test_without_git_a_file_that_nobody_named_is_not_taken_for_the_same() -> None:
+    """Of a folder that another file was named of: that was `same`, and the gate ok."""
     log = Log()
-    log.add("lifecycle", {"fingerprint": no_git})
+    log.add("lifecycle", {"fingerprint": NO_GIT})
     log.submit("t")
-    log.tool("t", "c", "started", side_effect="workspace-write", resume_policy=CHECK)
-    gate = resume(log.events, no_git)
-    assert (gate["tools"][0]["may"], codes(gate)) == ("ask_user", ["tool_unknown"])
+    assert resume(log.events, NO_GIT)["status"] == "ok"
+    gate = resume(log.events, NO_GIT | {"changes": NO_GIT["changes"] | {"y.py": B}})
+    assert (gate["status"], codes(gate, "check")) == ("check", ["workspace_unknown"])
+    log.add("lifecycle", {"fingerprint": NO_GIT | {"changes": None}})
+    assert resume(log.events, NO_GIT)["status"] == "check", "nobody saw the others then"
 
 
 def test_a_tree_whose_commit_nobody_could_read_is_not_the_same() -> None:

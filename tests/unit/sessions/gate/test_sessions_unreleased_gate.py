@@ -131,8 +131,8 @@ def test_a_call_of_an_earlier_attempt_is_another_than_that_of_the_last() -> None
 @pytest.mark.parametrize("outcome", ["done", "unknown"])
 @pytest.mark.parametrize("is_released", [True, False])
 def test_what_a_reply_says_that_it_wrote_is_a_write(is_released: bool, outcome: str) -> None:
-    """Without git nobody lists what it changed: the workspace was `same`, and the gate ok."""
-    log, fingerprint = Log(), {"head": None, "root": None, "dirty": None, "files": {"x": "a" * 64}}
+    """Of files alone nobody lists what it changed: the workspace was `same`, and the gate ok."""
+    log, fingerprint = Log(), {"files": {"x": "a" * 64}}
     looked = {"kind": "workspace_checkpoint", "fingerprint": fingerprint}
     log.submit("t")
     log.add("lifecycle", looked)
