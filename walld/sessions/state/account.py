@@ -605,6 +605,7 @@ class Calls:
         if call is None:
             self._unsettled.append(event)  # of a reply that is not released: its words come last
             return
+        call.settlements += (event,)
         if call.settled is not None and call.settled.seq > event.seq:
             return  # that one named it as the log does, this one by its place in the reply
         call.settled = event
