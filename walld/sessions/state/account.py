@@ -630,7 +630,7 @@ class Calls:
             return there[n - 1] if n <= len(there) else None
         if "seq" in of or "step" in of:
             stream = of["stream"]
-            places = [(of["seq"],)] if "seq" in of else []
+            places: list[tuple[int, ...]] = [(of["seq"],)] if "seq" in of else []
             places += [(of["step"], of["place"])] if "step" in of else []
             for place in places:
                 for told in (turn, None):  # it may have been of none when it was said
