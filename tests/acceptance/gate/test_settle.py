@@ -136,6 +136,14 @@ def test_what_is_denied_is_never_run(daemon: DaemonProcess, session: Any) -> Non
     gate = session.resume_check()
     assert (gate["status"], gate["calls"][0]["may"]) == ("blocked", "never")
     assert sent(session) == "The user rejected deploy: not on a Friday; it may have run before that"
+    assert settle(daemon, "c1", "--did-not-run", "--by", "ops").returncode == 0
+    assert sent(session) == "This call did not run.", "the newest word counts"
+    (turn,) = session.project("transcript")
+    said = [one.get("word") for one in turn["tools"][0]["decisions"]]
+    assert said == ["denied", "did_not_run"], "both are told"
+    shown = daemon.cli("session", "show", "s", "--socket", daemon.socket_path).stdout.decode()
+    assert "settled: denied: not on a Friday" in shown
+    assert "settled: did_not_run by ops" in shown
 
 
 @pytest.mark.parametrize("books", ["turn", "reply"])

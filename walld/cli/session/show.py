@@ -289,6 +289,11 @@ def _tool(page: Page, tool: Mapping[str, Any]) -> None:
     for name, mark in (("arguments", "("), ("result", "=>")):
         if shown := cell(tool.get(name)):
             page.line("    " + page.paint("dim", cut(f"{mark} {shown}", page.width - 4)))
+    for one in maps(tool.get("decisions")):
+        if word := cell(one.get("word")):
+            by, note = cell(one.get("by")), cell(one.get("note"))
+            shown = f"settled: {word}" + (f" by {by}" if by else "") + (f": {note}" if note else "")
+            page.line("    " + page.paint("dim", cut(shown, page.width - 4)))
 
 
 def _text(content: object) -> str:

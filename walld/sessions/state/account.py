@@ -603,6 +603,7 @@ class Calls:
         if call is None:
             self._unsettled.append(event)  # of a reply that is not released: its words come last
             return
+        call.settlements += (event,)
         if call.settled is not None and call.settled.seq > event.seq:
             return  # that one named it as the log does, this one by its place in the reply
         call.settled = event
@@ -627,7 +628,7 @@ class Calls:
             return there[n - 1] if n <= len(there) else None
         if "seq" in of or "step" in of:
             stream = of["stream"]
-            places: list[tuple[Any, ...]] = [(of["seq"],)] if "seq" in of else []
+            places: list[tuple[int, ...]] = [(of["seq"],)] if "seq" in of else []
             places += [(of["step"], of["place"])] if "step" in of else []
             for place in places:
                 for told in (turn, None):  # it may have been of none when it was said

@@ -69,6 +69,7 @@ class CallAccount:
         "said_at",
         "said_in",
         "settled",
+        "settlements",
         "state",
         "superseded_by",
         "supersedes",
@@ -114,7 +115,9 @@ class CallAccount:
         self.given: dict[str, object] = {}
         """Speaker -> what it says the call gave."""
         self.settled: Event | None = None
-        """The last that somebody said of it in so many words."""
+        """The last that somebody said of it in so many words: it counts."""
+        self.settlements: tuple[Event, ...] = ()
+        """All of those."""
         self.again_seq = 0
         self.mixed = False
         self.key: object = None

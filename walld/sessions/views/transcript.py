@@ -22,7 +22,7 @@ from walld.sessions.views.messages import Fate, fates, submitted_message
 
 __all__ = ["tool_view", "transcript", "turn_view"]
 
-_DECIDES: Final = ("tool_decision", "tool_approval")
+_DECIDES: Final = ("tool_decision", "tool_approval", "tool_settled")
 _CHANGES: Final = ("message_edit", "undo", "compaction")
 
 
@@ -92,8 +92,8 @@ def tool_view(tool: CallAccount, reply: Unreleased | None = None) -> dict[str, A
         "at_ms": tool.at_ms,
         "duration_ms": tool.duration_ms,
         "decisions": [
-            {"type": one.type, "at_ms": one.at_ms, **one.payload}
-            for one in tool.words
+            {"type": one.type, "at_ms": one.at_ms, **_said_of(one)}
+            for one in sorted((*tool.words, *tool.settlements), key=lambda one: one.seq)
             if one.type in _DECIDES
         ],
         "observations": [
@@ -109,6 +109,14 @@ def tool_view(tool: CallAccount, reply: Unreleased | None = None) -> dict[str, A
             view["result"] = tool.given["said"]
         view["unreleased"] = reply.told()
     return view
+
+
+def _said_of(event: Event) -> dict[str, Any]:
+    """What was decided of a call; of a settlement without the call's name and what it gave."""
+    payload = event.payload
+    if event.type != "tool_settled":
+        return payload
+    return {name: value for name, value in payload.items() if name not in ("of", "result")}
 
 
 def _messages(
