@@ -36,12 +36,12 @@ from typing import Any, Final
 from walld_client.limits import PREVIEW_CHARS_MAX
 
 from walld.sessions.gate.approvals import is_stale, takes_over, was_granted_again
-from walld.sessions.gate.call_names import names_of, settle_command
 from walld.sessions.gate.call_rules import CallFacts, rule_of
 from walld.sessions.gate.pending import is_answered, open_tools
 from walld.sessions.gate.policy_now import words_of
 from walld.sessions.gate.possibly_run import calls_elsewhere, may_have_started, unfinished_imports
 from walld.sessions.gate.processes import NamedProcess, seen
+from walld.sessions.gate.settle_targets import names_of, settle_command
 from walld.sessions.gate.turn_history import History, history_of
 from walld.sessions.gate.unreleased import said_before, said_in
 from walld.sessions.gate.workers import Worker, work_reasons

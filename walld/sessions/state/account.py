@@ -618,7 +618,7 @@ class Calls:
             call.given["settled"] = payload["result"]
 
     def _call_of(self, of: Mapping[str, Any]) -> CallAccount | None:
-        """Whom a settlement names (`gate/call_names.py`)."""
+        """Whom a settlement names (`gate/settle_targets.py`)."""
         turn, call_id = of.get("turn"), of["call_id"]
         if "entry" in of:
             self._index_begun()
