@@ -186,6 +186,9 @@ def resume(
     compared = compare(fingerprint_then(events), seen_now(events, workspace), written)
     doubtful = may_have_started(account, events, last_seq)
     open_calls = [*open_tools(account, doubtful), *elsewhere]
+    # Who allowed a call allowed one run: where its retry has the grant, that alone may run.
+    handed_on = {id(one.grant_of) for one in open_calls if takes_over(one, doubtful, now_ms)}
+    open_calls = [one for one in open_calls if id(one) not in handed_on]
     workers = _of_open_turns(workers, account)
     is_worked_on, word_of = _worked_on(workers, said), words_of(policy)
     facts = [

@@ -297,6 +297,23 @@ def test_a_grant_is_for_the_call_wherever_it_is_run_next_once(log: Log, had: tup
     assert waiting(log)["k4"] == ("ask_user", "approval_pending"), "k3 used it up"
 
 
+def test_one_of_a_granted_call_and_its_retry_may_run(log: Log) -> None:
+    """A program that ran whatever said run did it twice: its last one died before its start."""
+    log.tool("t", "c", "started", **ASKS)
+    turn = retry(log, 2)
+    grant(log, "c")
+    assert waiting(log) == {"c": ("run", "granted")}
+    log.tool(turn, "k1", **ASKS)
+    assert waiting(log) == {"k1": ("run", "never_started")}
+    log.tool(retry(log, 3), "k2", "approval:denied", **ASKS)
+    assert waiting(log) == {"k1": ("run", "never_started")}, "what is denied takes nothing over"
+    log.tool(turn := retry(log, 4), "k3", **ASKS)
+    assert waiting(log) == {"k3": ("run", "never_started")}
+    log.add("tool_started", {"call_id": "k3"}, turn=turn)
+    log.add("tool_finished", {"call_id": "k3", "result": "r"}, turn=turn)
+    assert waiting(log) == {}
+
+
 @pytest.mark.parametrize(
     ("granted", "intent", "then", "may"),
     [
