@@ -371,7 +371,7 @@ class Daemon:
                 before = file.listener
                 listener = await worker.run(file.look)
                 if listener is not None:
-                    self.acceptor.listen_at(listener, before)
+                    await self.acceptor.listen_at(listener, before)
 
     async def _watchdog(self) -> None:
         """Fed from the event loop and never tied to the disk: a hung mount is no reason to die."""
