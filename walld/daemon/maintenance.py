@@ -24,6 +24,7 @@ Invariant: a step that fails is tried again a little later, and keeps none behin
 from __future__ import annotations
 
 import logging
+import math
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
@@ -89,7 +90,7 @@ class Maintenance:
         self._turns = turns
         self._deferred_recovery = deferred_recovery
         self._look_at_epoch = look
-        self._retained_at = 0.0
+        self._retained_at = -math.inf
         self._is_emptying = False
         """There is more in the oldest segment to be carried: what is released stands there too."""
         self._wanted = event_loop.Bell()
