@@ -61,7 +61,7 @@ from walld.daemon.transport import credentials
 from walld.daemon.transport.acceptor import Acceptor
 from walld.daemon.transport.connections import Connections
 from walld.daemon.transport.fair_queue import FairQueue
-from walld.daemon.transport.listener import SocketFile, make_folder
+from walld.daemon.transport.listener import SocketFile
 from walld.daemon.transport.liveness import Liveness
 from walld.daemon.transport.socket_reader import SocketReader
 from walld.disk.fenced import FencedDisk
@@ -448,7 +448,6 @@ def _serve(settings: Settings, users: str | None, notifier: Notifier, signals: S
         importlib.import_module("trio")
     if settings.expect_data:
         check_data(settings.data)
-    make_folder(settings.data)
     disk = patiently(partial(RealDisk, settings.data))
     owner = own(settings.data, RetryingDisk(disk))
     passed = [SocketFile.passed(fd) for fd in listen_fds(os.environ, os.getpid())]

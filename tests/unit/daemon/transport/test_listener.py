@@ -55,7 +55,7 @@ def test_its_folder_is_made_for_the_owner_alone(tmp_path: Path) -> None:
 
 
 def test_a_file_where_the_folder_belongs_is_named(tmp_path: Path) -> None:
-    """Also for the data directory: "File exists" would be no reason to whoever reads it."""
+    """ "File exists" would be no reason to whoever reads it."""
     (tmp_path / "file").touch()
     with pytest.raises(NotADirectoryError, match="is no directory: name another path") as refused:
         listener.bind(str(tmp_path / "file" / "s"), 0o600, None)
