@@ -152,6 +152,25 @@ def test_a_passed_socket_in_a_folder_that_others_write_is_taken_with_a_line(
         assert len(said) == lines
 
 
+@pytest.mark.parametrize(
+    "address", [b"\0walld-test-%d" % os.getpid(), b""], ids=["abstract", "bound to nothing"]
+)
+def test_a_passed_socket_that_has_no_folder_is_none_of_the_working_directory(
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+    address: bytes,
+) -> None:
+    """Abstract, or bound to nothing."""
+    tmp_path.chmod(0o777)
+    monkeypatch.chdir(tmp_path)
+    passed = socket.socket(socket.AF_UNIX)
+    if address:
+        passed.bind(address)
+    SocketFile.passed(passed.detach()).listener.close()
+    assert caplog.messages == []
+
+
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root may give a folder to somebody else")
 def test_in_a_user_namespace_the_folders_above_may_be_of_nobody(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
