@@ -95,6 +95,9 @@ if TYPE_CHECKING:
 __all__ = ["Daemon", "serve"]
 
 _log = logging.getLogger("walld")
+_peers_log = logging.getLogger("walld.transport")
+"""What peers do wrong, of which so many lines a second pass."""
+_SHOWN_CHARS_MAX = 200
 _TICK_SECONDS = 1.0
 
 
@@ -351,8 +354,7 @@ class Daemon:
         while True:
             await anyio.sleep(_TICK_SECONDS)
             await self.socket_reader.tick()
-            for lost in self.engine.lost_acked.told():
-                _log.critical("lost_acked: uid %d, %s %s, seqs %d to %d", *lost)
+            self._say_lost_and_refused()
             trouble = self.status.disk_trouble
             if (trouble is None) != (hung is None) and self.writer.trouble is None:
                 _log.error("disk: %s", trouble or f"answers again; it was: {hung}")
@@ -361,6 +363,21 @@ class Daemon:
             if line != said:
                 self.notifier.status(line)
                 said = line
+
+    def _say_lost_and_refused(self) -> None:
+        """What clients say is lost; what was refused: who waits for nothing may not hear of it."""
+        for lost in self.engine.lost_acked.told():
+            _log.critical("lost_acked: uid %d, %s %s, seqs %d to %d", *lost)
+        refused = self.engine.handlers.refused_starts
+        while refused:
+            uid, stream_id, code = refused.popleft()
+            _peers_log.warning(
+                "a reply of uid %d was refused, nothing of it is kept: its stream_id %r is in use "
+                "(code %s); release or resolve the earlier one, or give it another id",
+                uid,
+                stream_id[:_SHOWN_CHARS_MAX],
+                code,
+            )
 
     async def _watch_sockets(self) -> None:
         """In a thread of its own, which waits for no disk that hangs and for no log to be read."""
