@@ -14,6 +14,8 @@ MIB: Final = 1024 * KIB
 # --- the wire ---
 FRAME_BYTES_MAX: Final = 1 * MIB
 """Longest message. A client splits longer text."""
+HELLO_BYTES_MAX: Final = 4 * KIB
+"""Longest Hello, of which nearly all is the client's name and version."""
 TEXT_BYTES_MAX: Final = FRAME_BYTES_MAX - 4 * KIB
 """Longest text, arguments or result of one event: leaves room for ids in the same frame."""
 ID_BYTES_MAX: Final = 1 * KIB
@@ -211,6 +213,7 @@ ARTIFACT_UPLOADS_PER_UID_MAX: Final = 16
 assert TEXT_BYTES_MAX < FRAME_BYTES_MAX < BATCH_BYTES_MAX // 2 + 1, "a frame must fit a batch"
 assert BATCH_BYTES_CUT < BATCH_BYTES_MAX < UNSYNCED_BYTES_MAX < QUEUE_BYTES_MAX
 assert BATCH_BYTES_MAX < SEGMENT_BYTES_MAX
+assert HELLO_BYTES_MAX < BEGUN_BYTES_FREE, "a newcomer collects nothing worth counting"
 assert 2 * LEDGER_PAYLOAD_BYTES_MAX < LEDGER_LINE_BYTES_MAX <= BATCH_BYTES_MAX
 assert SEGMENTS_MAX < PEERS_RESERVE_FDS
 assert 2 * (ANSWER_PAGE_BYTES + LEDGER_LINE_BYTES_MAX) <= ANSWER_PAGED_BYTES < IN_FLIGHT_BYTES_MAX

@@ -175,7 +175,8 @@ def test_the_descriptors_of_the_slow_come_back(daemon: Daemon) -> None:
 
 
 def test_frames_that_are_begun_and_left_hold_little_memory(daemon: Daemon) -> None:
-    """400 peers, a MiB less a byte each: 64 of them may; the others are told so.
+    """400 peers, a MiB less a byte each: 64 agents may; the others are told so, and no newcomer is
+    let do it.
 
     What queries begin waits in the kernel (`test_in_flight.py`).
     """
@@ -194,9 +195,11 @@ def test_frames_that_are_begun_and_left_hold_little_memory(daemon: Daemon) -> No
 
     def closed() -> float:
         """Where all of this takes longer than a frame may, its time ends the first ones."""
-        return daemon.counted("too_many_begun") + daemon.counted("slow_frame")
+        codes = ("too_many_begun", "slow_frame", "frame_too_long")
+        return sum(map(daemon.counted, codes))
 
-    until(lambda: closed() >= 400 - 2 * most, "the others closed")
+    until(lambda: closed() >= 400 - most, "the others closed")
+    until(lambda: daemon.counted("frame_too_long") == 200, "each newcomer closed")
     grown = resident_bytes(daemon.process.pid) - before
     assert grown < 3 * most * limits.FRAME_BYTES_MAX, f"{grown >> 20} MiB"
     with Healthy(daemon) as healthy:

@@ -497,6 +497,27 @@ def test_a_machine_that_sleeps_has_no_step(
     assert "stepped" not in caplog.text
 
 
+def test_time_that_a_machine_sleeps_is_no_age(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """P6. A laptop that sleeps as long as it runs: no daemon ran meanwhile."""
+
+    async def main() -> None:
+        async with living(Home(tmp_path, retention_seconds=str(6 * LOOK))) as virtual:
+            await left_behind(virtual)
+            for _ in range(5):
+                await anyio.sleep(LOOK)
+                days[0], asleep[0] = days[0] + LOOK / DAY, asleep[0] + LOOK
+            assert await status_of(virtual, "r") == ("crashed", False)
+            await anyio.sleep(3 * LOOK)
+            assert await recovered(virtual, "r") is None
+
+    days, asleep = [0.0], [0.0]
+    wall_clock(monkeypatch, days, asleep)
+    run(main)
+    assert "stepped" not in caplog.text
+
+
 def test_damaged_ages_begin_anew(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

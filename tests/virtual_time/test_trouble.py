@@ -212,6 +212,34 @@ def test_what_was_said_to_a_start_without_any_room_is_written_before_it_stops(
     run(main)
 
 
+def test_what_is_refused_is_said_also_by_a_daemon_without_a_segment(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Its log said nothing until the disk had room, however long that took."""
+
+    async def main() -> None:
+        home = Home(tmp_path)
+        async with living(home) as virtual:
+            with Peer(virtual) as agent:
+                agent.send(START)
+                await agent.drain("synced")
+            await virtual.crash()
+        (home.data / "reserve").unlink()
+
+        def full(virtual: Virtual) -> None:
+            virtual.faults.stuck["create"] = errno.ENOSPC
+
+        async with living(home, full) as virtual:
+            with Peer(virtual) as other:
+                other.send(START)
+                assert (await other.hear(wire.Refused)).code == "stream_owned"
+                await anyio.sleep(3)
+                assert virtual.daemon.status.word == "disk_full"
+                assert "its stream_id 'r' is in use" in caplog.text
+
+    run(main)
+
+
 def test_writes_that_fail_at_once_are_not_tried_as_fast_as_they_fail(tmp_path: Path) -> None:
     async def main() -> None:
         async with living(Home(tmp_path)) as virtual:

@@ -6,7 +6,6 @@ sessions; `deferred_recovery.py`: damage; `compaction.py`: room in the log), and
 partial is synced the segment serves it.
 
     once a second: is the directory still ours? A daemon that writes nothing is to notice, too (W4)
-    replies that were refused, because their id is in use, are logged
     turns of the dead are interrupted; replies of turns go to their sessions
     partials nobody wants are removed; orphans are kept, queries first, for a second a round
     sessions whose lines have waited are checkpointed
@@ -24,6 +23,7 @@ Invariant: a step that fails is tried again a little later, and keeps none behin
 from __future__ import annotations
 
 import logging
+import math
 from contextlib import suppress
 from typing import TYPE_CHECKING
 
@@ -48,9 +48,6 @@ if TYPE_CHECKING:
 __all__ = ["Maintenance"]
 
 _log = logging.getLogger("walld.maintenance")
-_peers_log = logging.getLogger("walld.transport")
-"""What peers do wrong, of which so many lines a second pass."""
-_SHOWN_CHARS_MAX = 200
 _PERIOD_SECONDS = 1.0
 """It is woken by what it waits for; this is for what only the clock brings."""
 _PAUSE_SECONDS = 0.02
@@ -89,7 +86,7 @@ class Maintenance:
         self._turns = turns
         self._deferred_recovery = deferred_recovery
         self._look_at_epoch = look
-        self._retained_at = 0.0
+        self._retained_at = -math.inf
         self._is_emptying = False
         """There is more in the oldest segment to be carried: what is released stands there too."""
         self._wanted = event_loop.Bell()
@@ -116,7 +113,6 @@ class Maintenance:
     async def _round(self) -> None:
         for step, work in (
             (_EPOCH, self._look),
-            ("refusals are said", self._say_refused),
             ("turns are interrupted", self._turns.interrupt_lost),
             ("replies go to their sessions", self._turns.settle),
             # First what goes: a reply that is kept next may have the name of one that goes.
@@ -149,19 +145,6 @@ class Maintenance:
     async def _look(self) -> None:
         await self._look_at_epoch()
         self._not_before[_EPOCH] = event_loop.now() + _PERIOD_SECONDS
-
-    async def _say_refused(self) -> None:
-        """Log refused replies: a program that waits for nothing may not hear it."""
-        refused = self._engine.handlers.refused_starts
-        while refused:
-            uid, stream_id, code = refused.popleft()
-            _peers_log.warning(
-                "a reply of uid %d was refused, nothing of it is kept: its stream_id %r is in use "
-                "(code %s); release or resolve the earlier one, or give it another id",
-                uid,
-                stream_id[:_SHOWN_CHARS_MAX],
-                code,
-            )
 
     async def look_last(self) -> None:
         """For an end, which may have had nothing to write. DirectoryTaken."""

@@ -12,6 +12,8 @@ from walld import limits
 
 __all__ = ["keep_private", "peers_max"]
 
+_DESCRIPTORS_MAX = 1 << 20
+"""A higher limit, as containers may have, is none: the share of a uid in it would bound nothing."""
 _PR_SET_DUMPABLE = 4
 
 
@@ -23,9 +25,9 @@ def peers_max() -> int:
     if soft != hard:
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
         soft = hard
-    if soft == resource.RLIM_INFINITY:
-        soft = 1 << 20
-    return max(16, soft - limits.PEERS_RESERVE_FDS)
+    if soft == resource.RLIM_INFINITY:  # -1
+        soft = _DESCRIPTORS_MAX
+    return max(16, min(soft, _DESCRIPTORS_MAX) - limits.PEERS_RESERVE_FDS)
 
 
 def keep_private() -> None:

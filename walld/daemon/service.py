@@ -61,7 +61,7 @@ from walld.daemon.transport import credentials
 from walld.daemon.transport.acceptor import Acceptor
 from walld.daemon.transport.connections import Connections
 from walld.daemon.transport.fair_queue import FairQueue
-from walld.daemon.transport.listener import SocketFile, make_folder
+from walld.daemon.transport.listener import SocketFile
 from walld.daemon.transport.liveness import Liveness
 from walld.daemon.transport.socket_reader import SocketReader
 from walld.disk.fenced import FencedDisk
@@ -95,6 +95,9 @@ if TYPE_CHECKING:
 __all__ = ["Daemon", "serve"]
 
 _log = logging.getLogger("walld")
+_peers_log = logging.getLogger("walld.transport")
+"""What peers do wrong, of which so many lines a second pass."""
+_SHOWN_CHARS_MAX = 200
 _TICK_SECONDS = 1.0
 
 
@@ -351,8 +354,7 @@ class Daemon:
         while True:
             await anyio.sleep(_TICK_SECONDS)
             await self.socket_reader.tick()
-            for lost in self.engine.lost_acked.told():
-                _log.critical("lost_acked: uid %d, %s %s, seqs %d to %d", *lost)
+            self._say_lost_and_refused()
             trouble = self.status.disk_trouble
             if (trouble is None) != (hung is None) and self.writer.trouble is None:
                 _log.error("disk: %s", trouble or f"answers again; it was: {hung}")
@@ -361,6 +363,21 @@ class Daemon:
             if line != said:
                 self.notifier.status(line)
                 said = line
+
+    def _say_lost_and_refused(self) -> None:
+        """What clients say is lost; what was refused: who waits for nothing may not hear of it."""
+        for lost in self.engine.lost_acked.told():
+            _log.critical("lost_acked: uid %d, %s %s, seqs %d to %d", *lost)
+        refused = self.engine.handlers.refused_starts
+        while refused:
+            uid, stream_id, code = refused.popleft()
+            _peers_log.warning(
+                "a reply of uid %d was refused, nothing of it is kept: its stream_id %r is in use "
+                "(code %s); release or resolve the earlier one, or give it another id",
+                uid,
+                stream_id[:_SHOWN_CHARS_MAX],
+                code,
+            )
 
     async def _watch_sockets(self) -> None:
         """In a thread of its own, which waits for no disk that hangs and for no log to be read."""
@@ -371,7 +388,7 @@ class Daemon:
                 before = file.listener
                 listener = await worker.run(file.look)
                 if listener is not None:
-                    self.acceptor.listen_at(listener, before)
+                    await self.acceptor.listen_at(listener, before)
 
     async def _watchdog(self) -> None:
         """Fed from the event loop and never tied to the disk: a hung mount is no reason to die."""
@@ -448,7 +465,6 @@ def _serve(settings: Settings, users: str | None, notifier: Notifier, signals: S
         importlib.import_module("trio")
     if settings.expect_data:
         check_data(settings.data)
-    make_folder(settings.data)
     disk = patiently(partial(RealDisk, settings.data))
     owner = own(settings.data, RetryingDisk(disk))
     passed = [SocketFile.passed(fd) for fd in listen_fds(os.environ, os.getpid())]

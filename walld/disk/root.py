@@ -11,6 +11,7 @@ import errno
 import os
 import shlex
 import stat
+from contextlib import suppress
 from typing import Final
 
 from walld_client.link.path_walk import OTHERS_WRITE, UNMAPPED_UID, is_unmapped
@@ -28,20 +29,28 @@ _NOT_OF_THIS_KIND: Final = (errno.EINVAL, errno.ENOSYS, errno.EOPNOTSUPP)
 
 
 def make_root(root: str) -> None:
-    """The data directory and its missing parents, mode 0700, each new name synced."""
+    """The data directory and its missing parents, mode 0700, each new name synced. OSError."""
     parent = os.path.dirname(os.path.abspath(root))
     if not os.path.isdir(parent):
         make_root(parent)
     try:
         os.mkdir(root, DIR_MODE)
     except FileExistsError:
-        return
-    os.chmod(root, DIR_MODE)
-    fd = os.open(parent, os.O_CLOEXEC | os.O_DIRECTORY | os.O_RDONLY)
+        if os.path.isdir(root):
+            return
+        text = "there is something that is no directory: name another path"
+        raise NotADirectoryError(errno.ENOTDIR, text, root) from None
     try:
-        sync_names(fd, parent)
-    finally:
-        os.close(fd)
+        os.chmod(root, DIR_MODE)
+        fd = os.open(parent, os.O_CLOEXEC | os.O_DIRECTORY | os.O_RDONLY)
+        try:
+            sync_names(fd, parent)
+        finally:
+            os.close(fd)
+    except OSError:
+        with suppress(OSError):
+            os.rmdir(root)  # the next try would find it, and sync nothing
+        raise
 
 
 def sync_names(fd: int, path: str) -> None:

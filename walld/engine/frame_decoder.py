@@ -57,7 +57,10 @@ class FrameDecoder:
         if len(data) < 4:
             connection.tail = data
             return None
-        stop = 4 + self._checked(_length(data, 0)[0])
+        length, most = self._checked(_length(data, 0)[0]), limits.HELLO_BYTES_MAX
+        if length > most:
+            raise ProtocolError("frame_too_long", "no Hello is as long", length, most)
+        stop = 4 + length
         if stop > len(data):
             connection.tail = data
             return None

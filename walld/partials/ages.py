@@ -72,16 +72,21 @@ class Ages:
         self._seen: dict[Name, _Seen] = {}
 
     def look(
-        self, made: Iterable[tuple[Name, int]], elapsed_ms: int | None, wall_ms: int
+        self,
+        made: Iterable[tuple[Name, int]],
+        elapsed_ms: int | None,
+        wall_ms: int,
+        asleep_ms: int = 0,
     ) -> int | None:
         """Count the time since the last look, and see which partials there are.
 
         made: every partial and its `made_at_ms`. elapsed_ms: since the last look, by a monotonic
-        clock that counts sleep of the machine too; None for the first look of a daemon. Returns by
-        how much the wall clock has stepped, None where it has not: between two daemons only a step
-        back can be told from a pause.
+        clock that stands still while the machine sleeps; None for the first look of a daemon.
+        asleep_ms: how long it slept since then, which is no running time and no step either.
+        Returns by how much the wall clock has stepped, None where it has not: between two daemons
+        only a step back can be told from a pause.
         """
-        step = wall_ms - self._wall_ms - (elapsed_ms or 0)
+        step = wall_ms - self._wall_ms - (elapsed_ms or 0) - asleep_ms
         is_known = self._wall_ms > 0 and (elapsed_ms is not None or step < 0)
         is_step = is_known and abs(step) >= STEP_MS_MIN
         self._wall_ms = wall_ms

@@ -11,6 +11,7 @@ import pytest
 from virtual_daemon import Home, Peer, Virtual, asked, living, recovered, run, text_of
 from walld_client.wire import messages as wire
 
+from walld.daemon import event_loop
 from walld.daemon.session_store.open_sessions import Sessions
 from walld.engine.stream import Stream
 from walld.ledger.store import LedgerStore
@@ -95,6 +96,28 @@ def test_a_step_that_fails_keeps_none_behind_it(
     with caplog.at_level(logging.ERROR):
         run(main)
     assert len([one for one in caplog.records if "planted" in one.getMessage()]) == 1
+
+
+def test_ages_are_looked_at_soon_after_a_start(tmp_path: Path) -> None:
+    """On a machine that is up for less than ten minutes, too: the loop's clock begins at boot."""
+
+    async def main() -> None:
+        async with living(Home(tmp_path)) as virtual:
+            looked: list[float] = []
+
+            async def expire() -> None:
+                looked.append(event_loop.now())
+
+            writer = virtual.daemon.maintenance._partial_writer
+            writer.expire = expire  # type: ignore[method-assign]
+            begun = event_loop.now()
+            assert begun < 600, "as soon after boot as it is to be"
+            await anyio.sleep(650)
+            first, second = looked
+            assert first < begun + 5
+            assert second > first + 600
+
+    run(main)
 
 
 def test_a_reply_that_cannot_be_kept_keeps_no_other_waiting(tmp_path: Path) -> None:

@@ -255,3 +255,16 @@ def test_anything_else_is_told_why(raw: bytes, code: str) -> None:
     with pytest.raises(ProtocolError) as caught:
         hello_in([raw])
     assert caught.value.code == code
+
+
+def test_a_hello_has_room_for_a_long_name_and_is_no_place_to_collect() -> None:
+    """What came was joined anew with each KiB: half a GB was copied for a MiB."""
+    longest = wire.Hello(1, "agent", b"p" * 16, b"l" * 16, 2**64 - 1, "c" * (4 * limits.KIB - 64))
+    raw = encode(longest)
+    assert len(raw) <= 4 + limits.HELLO_BYTES_MAX
+    assert hello_in([raw[:1000], raw[1000:]]) == (longest, b"")
+    too_long = limits.HELLO_BYTES_MAX + 1
+    with pytest.raises(ProtocolError) as caught:
+        hello_in([too_long.to_bytes(4, "big")])
+    assert (caught.value.code, caught.value.got) == ("frame_too_long", str(too_long))
+    assert caught.value.limit == str(limits.HELLO_BYTES_MAX)

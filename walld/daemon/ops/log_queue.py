@@ -67,9 +67,9 @@ class QueuedHandler(logging.Handler):
             if self._untold or self._bytes + len(line) > limits.LOG_QUEUE_BYTES_MAX:
                 self._untold += 1
                 self.dropped += 1
-                return
-            self._put(line)
-            if self._thread is None:
+            else:
+                self._put(line)
+            if self._thread is None:  # also where it was dropped: else none would find room again
                 self._start()
 
     def flush(self) -> None:

@@ -69,6 +69,8 @@ class PartialWriter:
         self._ages: Ages | None = None
         """None until it is read."""
         self._looked_at_ms: int | None = None
+        self._ahead_ms = 0
+        """By how much the clock since the boot was ahead of the loop's at that look."""
         self._in_vain: dict[int, tuple[Stream, tuple[int, str, str]]] = {}
         """By stream number: partials whose making failed, and where they may lie all the same."""
         self._left: dict[tuple[int, str, str], int] = {}
@@ -386,12 +388,17 @@ class PartialWriter:
     async def expire(self) -> None:
         """Partials past their retention age go, by running time (`partials/ages.py`)."""
         made = await self._made()
-        # Counts sleep of the machine: a wall clock that went on meanwhile has not stepped.
-        now_ms = time.clock_gettime_ns(time.CLOCK_BOOTTIME) // 1_000_000
         ages = self._ages if self._ages is not None else await self._thread.run(self._read_ages)
-        elapsed_ms = None if self._looked_at_ms is None else now_ms - self._looked_at_ms
-        self._ages, self._looked_at_ms = ages, now_ms
-        step_ms = ages.look(made, elapsed_ms, time.time_ns() // 1_000_000)
+        # The loop's clock stands still while the machine sleeps, and that since its boot does not:
+        # sleep is no age, and a wall clock that went on meanwhile has not stepped.
+        now_ms = int(event_loop.now() * 1000)
+        ahead_ms = time.clock_gettime_ns(time.CLOCK_BOOTTIME) // 1_000_000 - now_ms
+        elapsed_ms, asleep_ms = None, 0
+        if self._looked_at_ms is not None:
+            elapsed_ms = now_ms - self._looked_at_ms
+            asleep_ms = ahead_ms - self._ahead_ms
+        self._ages, self._looked_at_ms, self._ahead_ms = ages, now_ms, ahead_ms
+        step_ms = ages.look(made, elapsed_ms, time.time_ns() // 1_000_000, asleep_ms)
         if step_ms is not None:
             _log.warning(
                 "the wall clock has stepped by %+d s: for a day of running time no partial is "

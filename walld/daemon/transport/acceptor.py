@@ -40,6 +40,8 @@ __all__ = ["ACCEPTS_MAX", "Acceptor", "Newcomer"]
 
 _log = logging.getLogger("walld.transport")
 ACCEPTS_MAX = 8
+_BACKLOG_MAX = 1 << 16
+"""No listener has more who wait, as kernels are set up: a flood of newcomers holds up no end."""
 
 
 class Newcomer(NamedTuple):
@@ -93,13 +95,13 @@ class Acceptor:
         """Descriptors of listeners where somebody waits, and of newcomers who speak."""
         return [fd for fd, _ in self._selector.poll(0, most)]
 
-    def listen_at(self, listener: socket.socket, instead: socket.socket) -> None:
+    async def listen_at(self, listener: socket.socket, instead: socket.socket) -> None:
         """Listen there instead of at `instead`, whose file is gone: that is closed once those who
         have connected to it are let in.
         """
         self._listeners[listener.fileno()] = listener
         self._selector.register(listener, select.EPOLLIN)
-        self._accept_all(instead.fileno())
+        await self._accept_all(instead.fileno())
         del self._listeners[instead.fileno()]
         self._selector.unregister(instead)
         instead.close()
@@ -124,12 +126,14 @@ class Acceptor:
             self._admit(accepted)
         return True
 
-    def _accept_all(self, fd: int) -> None:
-        """Everybody who has connected to that listener."""
-        before = -1
-        while before != self._connections.admitted:
-            before = self._connections.admitted
-            self.accept(fd)
+    async def _accept_all(self, fd: int) -> None:
+        """Everybody who has connected to that listener, behind those who are refused, too."""
+        waits = select.poll()
+        waits.register(fd, select.POLLIN)
+        for _ in range(_BACKLOG_MAX // ACCEPTS_MAX):
+            if not waits.poll(0) or not self.accept(fd):
+                return
+            await checkpoint()
 
     def _admit(self, accepted: socket.socket) -> None:
         try:
@@ -207,12 +211,8 @@ class Acceptor:
 
     async def shut(self) -> None:
         """Everybody who has connected so far is let in, and nobody after them."""
-        before = -1
-        while before != self._connections.admitted:  # until nobody new came
-            before = self._connections.admitted
-            for fd in self._listeners:
-                self.accept(fd)
-            await checkpoint()
+        for fd in self._listeners:
+            await self._accept_all(fd)
         for fd in self._listeners:
             self._selector.unregister(fd)
         self._listeners.clear()

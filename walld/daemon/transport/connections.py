@@ -150,8 +150,7 @@ class Connections:
         del self.by_connection[connection]
         self._posted.discard(connection)
         self._by_uid[connection.uid] -= 1
-        if connection.tail:
-            self.collects(connection, 0)
+        self.collects(connection, 0)
         connection.process.connections.discard(connection)
 
     def close(self, peer: Peer) -> None:

@@ -190,11 +190,13 @@ class SocketFile:
         """One that the service manager opened."""
         listener = adopt(fd)
         path = os.fsdecode(listener.getsockname())
+        is_file = path != "" and not path.startswith("\0")  # else abstract, or bound to nothing
         try:
-            _check_way(_folder(path))
+            if is_file:
+                _check_way(_folder(path))
         except UnsafePath as unsafe:  # the manager's unit says where, and it is open already
             _log.warning("the service manager's socket %s: %s", path, unsafe)
-        except (OSError, ValueError):  # not to be seen from here; an abstract one has no folder
+        except OSError:  # not to be seen from here
             pass
         return cls(path, listener, None)
 

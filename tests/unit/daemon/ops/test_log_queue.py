@@ -158,14 +158,14 @@ def test_who_ends_waits_once_where_nobody_reads(
     assert waited[-1] == limits.LOG_DRAIN_SECONDS, "it flows again"
 
 
+def no_thread(_thread: threading.Thread) -> None:
+    raise RuntimeError("can't start new thread")
+
+
 def test_where_no_thread_is_to_be_had_who_logs_waits_for_nobody_either(
     ends: Ends, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What is taken at once is written; the rest waits for a thread, which is tried again."""
-
-    def no_thread(_thread: threading.Thread) -> None:
-        raise RuntimeError("can't start new thread")
-
     with monkeypatch.context() as patch:
         patch.setattr(threading.Thread, "start", no_thread)
         ends.log.warning("taken")
@@ -178,6 +178,23 @@ def test_where_no_thread_is_to_be_had_who_logs_waits_for_nobody_either(
     ends.log.warning("last")
     expected = b"full\n" + b"long" * 2000 + b"\nlast\n"
     assert ends.read(len(expected)) == expected
+
+
+def test_once_threads_are_to_be_had_it_goes_on_where_lines_were_dropped(
+    ends: Ends, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No line found room from then on, and none tried to begin the thread."""
+    monkeypatch.setattr(limits, "LOG_QUEUE_BYTES_MAX", 5000)
+    with monkeypatch.context() as patch:
+        patch.setattr(threading.Thread, "start", no_thread)
+        ends.log.warning("x" * 4998)  # more than is written without a wait
+        ends.log.warning("dropped")
+    ends.log.warning("the first with a thread")
+    assert ends.handler._thread is not None
+    said = b"x" * 4998 + b"\n2 lines were dropped here: the log was not read\n"
+    assert ends.read(len(said)) == said
+    ends.log.warning("goes on")
+    assert ends.read(8) == b"goes on\n"
 
 
 def test_it_is_gone_with_its_handler(ends: Ends) -> None:

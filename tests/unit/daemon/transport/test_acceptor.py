@@ -10,7 +10,7 @@ from pathlib import Path
 
 import anyio
 import pytest
-from virtual_daemon import Home, Peer, living, run, until
+from virtual_daemon import Home, Peer, living, recovered, run, text_of, until
 from walld_client.wire import messages as wire
 
 from walld import limits
@@ -75,7 +75,7 @@ def test_who_waits_at_a_socket_that_is_replaced_is_let_in(tmp_path: Path) -> Non
             peers = [stack.enter_context(Peer(virtual)) for _ in range(20)]
             os.unlink(virtual.home.socket_path)
             listener = stack.enter_context(bind(virtual.home.socket_path, 0o600, None))
-            virtual.daemon.acceptor.listen_at(listener, virtual._listener)
+            await virtual.daemon.acceptor.listen_at(listener, virtual._listener)
             assert virtual._listener.fileno() == -1
             peers.append(stack.enter_context(Peer(virtual)))
             for peer in peers:
@@ -83,6 +83,49 @@ def test_who_waits_at_a_socket_that_is_replaced_is_let_in(tmp_path: Path) -> Non
 
     with ExitStack() as stack:
         run(lambda: main(stack))
+
+
+@pytest.fixture
+def first_are_nobodies(monkeypatch: pytest.MonkeyPatch) -> int:
+    """So many that come first are refused: all that are accepted in a turn."""
+    known, left = credentials.credentials, iter(range(ACCEPTS_MAX))
+
+    def told(peer: socket.socket) -> credentials.PeerCredentials:
+        who = known(peer)
+        return who if next(left, None) is None else who._replace(uid=65534)
+
+    monkeypatch.setattr(credentials, "credentials", told)
+    return ACCEPTS_MAX
+
+
+@pytest.mark.parametrize("by", ["a stop", "another listener"])
+def test_who_waits_behind_those_that_are_refused_is_let_in(
+    tmp_path: Path, first_are_nobodies: int, by: str
+) -> None:
+    """P1. Nobody was admitted of the first eight, which was taken for nobody being there."""
+    home = Home(tmp_path)
+
+    async def before(stack: ExitStack) -> None:
+        async with living(home) as virtual:
+            refused = [stack.enter_context(Peer(virtual)) for _ in range(first_are_nobodies)]
+            with Peer(virtual) as agent:
+                agent.send(START, wire.Token(1, 1, b"said"))
+            acceptor = virtual.daemon.acceptor
+            if by == "a stop":
+                await acceptor.shut()
+            else:
+                os.unlink(home.socket_path)
+                listener = stack.enter_context(bind(home.socket_path, 0o600, None))
+                await acceptor.listen_at(listener, virtual._listener)
+            assert [peer.heard()[0].code for peer in refused] == ["foreign_uid"] * len(refused)
+
+    async def after() -> None:
+        async with living(home) as virtual:
+            assert text_of(await recovered(virtual, "r")) == b"said"
+
+    with ExitStack() as stack:
+        run(lambda: before(stack))
+    run(after)
 
 
 def test_without_descriptors_it_waits_and_goes_on(tmp_path: Path) -> None:

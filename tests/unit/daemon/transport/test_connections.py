@@ -7,6 +7,7 @@ from contextlib import suppress
 from pathlib import Path
 
 import anyio
+import pytest
 from virtual_daemon import Home, Peer, Virtual, living, recovered, run, text_of, until
 from walld_client.wire import messages as wire
 
@@ -78,6 +79,27 @@ def test_broken_framing_ends_that_connection_alone(tmp_path: Path) -> None:
                 await well.drain()
                 assert text_of(await recovered(virtual, "r")) == b"taken"
                 assert virtual.engine.counters.protocol_errors["frame_too_long"] == 1
+
+    run(main)
+
+
+def test_a_long_frame_that_ends_its_connection_counts_no_more(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was whole: nothing of it waited as the connection went, and so it was counted for good."""
+    monkeypatch.setattr(limits, "BEGUN_FRAMES_PER_UID_MAX", 2)
+    bad = wire.Hello(1, "agent", b"p" * 16, client="x" * 100_000)
+
+    async def main() -> None:
+        async with living(Home(tmp_path)) as virtual:
+            for _ in range(3):
+                with Peer(virtual) as broken:
+                    broken.send(bad)
+                    assert (await broken.hear(wire.Error)).code == "not_hello"
+            with Peer(virtual) as agent:
+                agent.send(START, wire.Token(1, 1, b"x" * 100_000))
+                await agent.drain()
+                assert text_of(await recovered(virtual, "r")) == b"x" * 100_000
 
     run(main)
 

@@ -55,7 +55,7 @@ def test_its_folder_is_made_for_the_owner_alone(tmp_path: Path) -> None:
 
 
 def test_a_file_where_the_folder_belongs_is_named(tmp_path: Path) -> None:
-    """Also for the data directory: "File exists" would be no reason to whoever reads it."""
+    """ "File exists" would be no reason to whoever reads it."""
     (tmp_path / "file").touch()
     with pytest.raises(NotADirectoryError, match="is no directory: name another path") as refused:
         listener.bind(str(tmp_path / "file" / "s"), 0o600, None)
@@ -150,6 +150,25 @@ def test_a_passed_socket_in_a_folder_that_others_write_is_taken_with_a_line(
         os.unlink(path)
         said = [line for line in caplog.messages if "the service manager's socket" in line]
         assert len(said) == lines
+
+
+@pytest.mark.parametrize(
+    "address", [b"\0walld-test-%d" % os.getpid(), b""], ids=["abstract", "bound to nothing"]
+)
+def test_a_passed_socket_that_has_no_folder_is_none_of_the_working_directory(
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch,
+    address: bytes,
+) -> None:
+    """Abstract, or bound to nothing."""
+    tmp_path.chmod(0o777)
+    monkeypatch.chdir(tmp_path)
+    passed = socket.socket(socket.AF_UNIX)
+    if address:
+        passed.bind(address)
+    SocketFile.passed(passed.detach()).listener.close()
+    assert caplog.messages == []
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root may give a folder to somebody else")
