@@ -24,6 +24,9 @@ from walld.sessions.state.turns import TURN_STATES, TurnState
 
 __all__ = ["History", "TurnHistory", "calls_of", "history_of", "named_as"]
 
+_FORGET_EVENTS = 256
+"""Between two times that what only a snapshot needs of their fold is let go of."""
+
 
 class TurnHistory:
     """One turn. submitted: or, where that is malformed, the first that is known of it.
@@ -112,8 +115,10 @@ def history_of(events: Sequence[Event], said: Sequence[Event] = ()) -> History:
     said: messages of replies that are not released: their calls count, and they are no entries.
     """
     history = History()
-    for event in events:
+    for place, event in enumerate(events):
         history.take(event)
+        if not place % _FORGET_EVENTS:
+            history.state.forget_delta()
     for event in said:
         history.calls.take(event)
     history.calls.end()
