@@ -23,6 +23,7 @@ from walld.errors import FormatError, ProtocolError, Refusal
 from walld.ledger.line import line_seq
 from walld.sessions.state.entries import line_event
 from walld.sessions.state.events import Event
+from walld.sessions.views.event_memory import shortened
 from walld.sessions.views.message_page import NeedsMore, cursor_seq, page
 from walld.sessions.views.tail_index import TailIndex
 
@@ -132,17 +133,17 @@ class MessagePages:
         wanted = last + _SPARE
         for _ in range(_TRIES):
             start = known.start_for(wanted, before, replies)
-            if start <= 1:
+            end = known.index.end_for(before)
+            if start <= 1 and end is None:
                 break
             found = await self._view_events.lines(uid, session_id, start - 1)
             if found is None or found.breaks or not found.total:
                 return None, None
             tail_from = known.index.last_seq
+            keep = None if end is None else partial(_shortened_from, end)
             try:
-                async with self._view_events.held(
-                    uid, session_id, found, tail_from=tail_from
-                ) as held:
-                    job = partial(_page, known, held, start, arguments, replies)
+                async with self._view_events.held(uid, session_id, found, keep, tail_from) as held:
+                    job = partial(_page, known, held, start, end, arguments, replies)
                     is_known, told = await self._views.run(job)
             except (ProtocolError, Refusal):
                 self._keep(key, known)
@@ -183,10 +184,14 @@ def _page(
     known: _Known,
     held: HeldEvents,
     start: int,
+    end: int | None,
     arguments: dict[str, Any],
     replies: Sequence[Unreleased],
 ) -> tuple[bool, bytearray | None]:
-    """For the thread: whether the index is of these lines, and the page where they suffice."""
+    """For the thread: whether the index is of these lines, and the page where they suffice.
+
+    end: where the events are shortened from.
+    """
     if held.events[0].seq != start or held.tail[:1] != [known.line]:
         return False, None
     known.take(held.tail[1:])
@@ -195,6 +200,10 @@ def _page(
     begin = known.start_for(last + _SPARE, before, replies)
     begin = begin if begin > start else start
     brings = any(message.get("tool_results") for one in replies for message in one.messages)
+    if end is not None and not known.index.is_independent(end):
+        return True, None  # what came since acts on both sides of it
+    if start <= 1:
+        return True, written(page(held.events, unreleased=replies, **arguments), held)
     if brings or not known.index.is_independent(begin):
         return True, None
     events = held.events[begin - start :]
@@ -204,6 +213,11 @@ def _page(
     except NeedsMore:
         return True, None
     return True, written(told, held)
+
+
+def _shortened_from(end: int, event: Event) -> Event:
+    """Entries behind the page act on it by their order alone."""
+    return event if event.seq < end else shortened(event)
 
 
 class _Head(msgspec.Struct):
