@@ -383,11 +383,18 @@ class PartialWriter:
             return self._store.quarantine(path_of(*names), why)
         return None
 
+    @property
+    def clock_has_stepped(self) -> bool:
+        """Since the last look at ages: the next one says so, and is not to wait for its time."""
+        if self._ages is None or self._looked_at_ms is None:
+            return False
+        elapsed_ms = _boot_ms() - self._looked_at_ms
+        return self._ages.stepped_ms(elapsed_ms, time.time_ns() // 1_000_000) is not None
+
     async def expire(self) -> None:
         """Partials past their retention age go, by running time (`partials/ages.py`)."""
         made = await self._made()
-        # Counts sleep of the machine: a wall clock that went on meanwhile has not stepped.
-        now_ms = time.clock_gettime_ns(time.CLOCK_BOOTTIME) // 1_000_000
+        now_ms = _boot_ms()
         ages = self._ages if self._ages is not None else await self._thread.run(self._read_ages)
         elapsed_ms = None if self._looked_at_ms is None else now_ms - self._looked_at_ms
         self._ages, self._looked_at_ms = ages, now_ms
@@ -437,3 +444,8 @@ class PartialWriter:
 
 async def _nothing(_uid: int, _session: str, _name: str) -> None:
     """No session needs anything of it."""
+
+
+def _boot_ms() -> int:
+    """Counts sleep of the machine: a wall clock that went on meanwhile has not stepped."""
+    return time.clock_gettime_ns(time.CLOCK_BOOTTIME) // 1_000_000
