@@ -42,6 +42,10 @@ ANSWER_PAGE_BYTES: Final = 256 * KIB
 """Lines of the file that such an answer reads at a time, and one line more."""
 ANSWER_PAGED_BYTES: Final = 3 * MIB
 """What such an answer holds at most beside lines that wait for the file: a page, twice."""
+VIEW_BYTES_MAX: Final = 112 * MIB
+"""Of the events that a view is made of and its answer: of one long session at a time. A longer one
+is refused.
+"""
 TAIL_INDEX_BYTES_MAX: Final = 64 * MIB
 """All indexes of sessions whose last messages were asked for: the one asked longest ago goes."""
 KEPT_FOLDS_BYTES_MAX: Final = 32 * MIB

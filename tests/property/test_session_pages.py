@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 from hypothesis import given, settings
+from msgspec import structs
 from session_log import Log
 from test_session_calls import EFFECTS, check_anthropic, check_openai, ledger
 from test_session_messages import conversations
@@ -21,7 +22,7 @@ from walld.ledger.line import chain_of, header_line, make_line
 from walld.sessions.state.account import Unreleased
 from walld.sessions.state.call_account import arguments_hash
 from walld.sessions.state.events import SETTLED, Event
-from walld.sessions.views.message_page import NeedsMore, page
+from walld.sessions.views.message_page import NeedsMore, cursor_seq, page
 from walld.sessions.views.messages import messages
 from walld.sessions.views.tail_index import TailIndex
 
@@ -33,6 +34,7 @@ class Seen:
 
     def __init__(self) -> None:
         self.pages = self.widened = self.starts = self.tails = self.needed_more = 0
+        self.other_words = 0
 
 
 def index_of(events: Sequence[Event]) -> TailIndex:
@@ -66,7 +68,13 @@ def check_pages(
             seen.widened += len(listed) > last
             for start in starts:
                 seen.starts += 1
-                behind = [one for one in events if one.seq >= start]
+                end = index.end_for(cursor_seq(before))
+                behind = [
+                    one if end is None or one.seq < end else other_words(one)
+                    for one in events
+                    if one.seq >= start
+                ]
+                seen.other_words += end is not None
                 try:
                     tail = page(
                         behind,
@@ -87,6 +95,14 @@ def check_pages(
             assert (before is None) == (rest == 0), told
             if before is None:
                 break
+
+
+def other_words(event: Event) -> Event:
+    """Where a page that ends before it has none of its own."""
+    name = {"message": "content", "tool_finished": "result", "observation": "text"}.get(event.type)
+    if name is None or not isinstance(event.payload.get(name), str):
+        return event
+    return structs.replace(event, payload=event.payload | {name: "other words"})
 
 
 def check_formats(whole: list[dict[str, Any]], listed: list[dict[str, Any]], told: str) -> None:

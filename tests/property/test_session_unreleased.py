@@ -8,6 +8,7 @@ import random
 from typing import Any
 
 import pytest
+from msgspec import structs
 from session_log import Log
 from test_session_calls import ledger
 from vendor_rules import check_anthropic, check_openai
@@ -16,7 +17,11 @@ from walld.foreign import claude
 from walld.sessions.gate.fork import forked
 from walld.sessions.state.account import Unreleased, calls_of_events
 from walld.sessions.state.events import Event
+from walld.sessions.views.event_memory import TELLS_NO_TEXT, shortened
 from walld.sessions.views.messages import messages
+from walld.sessions.views.projections import project
+
+LONG = "y" * 1000
 
 
 def replies(rand: random.Random, log: Log) -> list[Unreleased]:
@@ -171,3 +176,32 @@ def test_adopting_changes_nothing_of_what_is_sent() -> None:
         assert after == messages(log.events, "openai"), seed
         differ += before != after
     assert differ <= 20, "where a step in the middle is partial alone"
+
+
+def lengthened(event: Event) -> Event:
+    """With long texts where a view that tells no words keeps their beginnings."""
+    name = {"message": "content", "tool_finished": "result", "observation": "text"}.get(event.type)
+    told = event.payload.get(name) if name is not None else None
+    if isinstance(told, str) and told:
+        return structs.replace(event, payload=event.payload | {name: told + LONG})
+    if isinstance(told, list):
+        blocks = [one | {"text": one["text"] + LONG} if "text" in one else one for one in told]
+        return structs.replace(event, payload=event.payload | {name: blocks})
+    return event
+
+
+@pytest.mark.parametrize("name", sorted(TELLS_NO_TEXT))
+def test_a_view_that_tells_no_words_needs_their_beginnings_alone(name: str) -> None:
+    """The gate, above all: the same calls, reasons and verdict."""
+    cut = 0
+    for seed in range(60):
+        events, replies, _ = world(seed)
+        events = [lengthened(one) for one in events]
+        short = [shortened(one) for one in events]
+        cut += short != events
+        of_replies = name in ("audit", "pending", "resume")
+        named = [{"of": one.id} for one in events[::7]] if name == "edit_target" else [{}]
+        for more in named:
+            arguments: dict[str, Any] = {"replies": replies} if of_replies else more
+            assert project(name, short, arguments) == project(name, events, arguments), seed
+    assert cut > 30, "it met none"

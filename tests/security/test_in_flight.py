@@ -5,21 +5,26 @@ How long the others were kept is printed; that they are served, and what memory 
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
-from daemon_process import environment, until
-from strangers import resident_bytes
+from daemon_process import DaemonProcess, environment, until
+from strangers import as_user, needs_root, resident_bytes
 from walld_client.wire import messages as wire
 from walld_client.wire.framing import encode
 from wire_peer import Daemon, Healthy, Peer, text_of
 
 from walld import limits
+from walld.disk.real import RealDisk
+from walld.ledger.line import chain_of, header_line, make_line
+from walld.ledger.store import LedgerStore
 
 CHUNK = bytes(limits.FRAME_BYTES_MAX - 4 * limits.KIB)
 UPLOADS = 3000
@@ -158,3 +163,58 @@ def test_frames_that_are_begun_and_left_keep_a_user_waiting_and_nobody_else(
         print(f"\nbeside frames that are begun and left: {short:.1f} s, a long one "
               f"{time.monotonic() - began:.1f} s, +{grown >> 20} MiB")  # fmt: skip
         assert grown < limits.IN_FLIGHT_BYTES_MAX
+
+
+ASKS_FOR_A_VIEW = """
+peer = socket.socket(socket.AF_UNIX)
+peer.connect(sys.argv[2])
+peer.sendall(bytes.fromhex(sys.argv[3]))
+said = b""
+while b"text 359 " not in said and b"view_length" not in said:
+    piece = peer.recv(1 << 18)
+    assert piece, said[-200:]
+    said = said[-20:] + piece
+print("view_length" if b"view_length" in said else "told")
+"""
+
+
+@needs_root
+def test_long_views_of_several_users_take_turns(
+    make_daemon: Callable[..., DaemonProcess], tmp_path: Path
+) -> None:
+    """Each as long as a view may be: three at a time were 400 MB."""
+    daemon = make_daemon("--socket-mode", "0666")
+    os.chmod(daemon.folder, 0o711)
+    daemon.start()
+    daemon.reader.session("short").message("user", "hello")
+    assert daemon.terminate() == 0
+    users = (61001, 61002, 61003)
+    disk = RealDisk(str(daemon.data))
+    for uid in users:
+        previous, lines = chain_of(header_line(uid, "long")), list[bytes]()
+        for seq in range(1, 361):
+            text = f"text {seq - 1} ".encode() + b"x" * 250 * limits.KIB
+            payload = b'{"role":"user","content":"%s"}' % text
+            lines.append(make_line(seq, f"e{seq}", 1, "message", payload, previous))
+            previous = chain_of(lines[-1])
+        LedgerStore(disk).append(uid, "long", 1, lines)
+    disk.close()
+    daemon.start()
+    assert daemon.process is not None
+    before = resident_bytes(daemon.process.pid)
+    hello = encode(wire.Hello(1, "query", os.urandom(16)))
+    asked = (hello + encode(wire.Project(1, "long", "messages", b"{}"))).hex()
+    with ThreadPoolExecutor() as threads:
+        others = [
+            threads.submit(as_user, uid, ASKS_FOR_A_VIEW, daemon.socket_path, asked)
+            for uid in users
+        ]
+        count = most = 0
+        while not all(one.done() for one in others):
+            assert len(daemon.reader.session("short").messages()) == 1
+            count += 1
+            most = max(most, resident_bytes(daemon.process.pid))
+    assert [one.result() for one in others] == ["told"] * len(users)
+    assert count > 3, "nobody was there beside them"
+    print(f"\n3 views of 88 MiB: {before >> 20} to {most >> 20} MiB")
+    assert most < 200 * limits.MIB

@@ -184,7 +184,8 @@ class Maintenance:
 
     async def _expire(self) -> None:
         now = event_loop.now()
-        if now - self._retained_at > _RETENTION_PERIOD_SECONDS:
+        is_due = now - self._retained_at > _RETENTION_PERIOD_SECONDS
+        if is_due or self._partial_writer.clock_has_stepped:
             await self._partial_writer.expire()
             self._retained_at = now
 

@@ -71,6 +71,14 @@ class Ages:
         """Running time before which nothing is removed, in ms (X2)."""
         self._seen: dict[Name, _Seen] = {}
 
+    def stepped_ms(self, elapsed_ms: int | None, wall_ms: int, asleep_ms: int) -> int | None:
+        """By how much the wall clock has stepped since the last look, None where it has not: as
+        `look` tells it.
+        """
+        step = wall_ms - self._wall_ms - (elapsed_ms or 0) - asleep_ms
+        is_known = self._wall_ms > 0 and (elapsed_ms is not None or step < 0)
+        return step if is_known and abs(step) >= STEP_MS_MIN else None
+
     def look(
         self,
         made: Iterable[tuple[Name, int]],
@@ -86,12 +94,10 @@ class Ages:
         Returns by how much the wall clock has stepped, None where it has not: between two daemons
         only a step back can be told from a pause.
         """
-        step = wall_ms - self._wall_ms - (elapsed_ms or 0) - asleep_ms
-        is_known = self._wall_ms > 0 and (elapsed_ms is not None or step < 0)
-        is_step = is_known and abs(step) >= STEP_MS_MIN
+        step = self.stepped_ms(elapsed_ms, wall_ms, asleep_ms)
         self._wall_ms = wall_ms
         self.running_ms += min(max(elapsed_ms or 0, 0), LOOK_MS_MAX)
-        if is_step:
+        if step is not None:
             self._held_until = self.running_ms + HOLD_MS
         seen: dict[Name, _Seen] = {}
         for name, made_at_ms in made:
@@ -100,7 +106,7 @@ class Ages:
             first = was if was is not None and is_same else _Seen(self.running_ms, made_at_ms)
             seen[name] = first
         self._seen = seen
-        return step if is_step else None
+        return step
 
     def past(self, retention_ms: float) -> list[Name]:
         """Partials of at least that age; none while a step of the clock holds all of them (X2)."""

@@ -1,4 +1,4 @@
-"""All events of a session of hundreds of megabytes: bounded memory, whole answers (Q3).
+"""All events of a session of hundreds of megabytes, and views of it: bounded memory (Q3, Q5).
 
 The session's file is written by the ledger's own store beside no daemon: it is as one would be.
 """
@@ -9,6 +9,7 @@ import os
 import shutil
 from collections.abc import Iterator
 from contextlib import ExitStack
+from functools import partial
 from pathlib import Path
 
 import msgspec
@@ -40,7 +41,10 @@ def write_session(data: Path, session_id: str, count: int, payload: bytes = PAYL
         for first in range(1, count + 1, 100):
             lines = list[bytes]()
             for seq in range(first, min(first + 100, count + 1)):
-                line = make_line(seq, f"e{seq}", 1, "message", payload, previous, parent=None)
+                parent = f"e{seq - 1}" if seq > 1 else None
+                role = b"user" if seq % 2 else b"assistant"
+                said = payload.replace(b"user", role, 1)
+                line = make_line(seq, f"e{seq}", 1, "message", said, previous, parent=parent)
                 previous = chain_of(line)
                 lines.append(line)
             store.append(uid, session_id, first, lines)
@@ -104,6 +108,41 @@ def test_a_question_for_all_events_costs_the_daemon_no_more_than_a_few(
     assert count == 4 + expected + len(msgspec.msgpack.encode(b"[]"))
     print(f"\n{count >> 20} MiB of events: +{most - before >> 20} MiB")
     assert most - before < MOST_BYTES
+
+
+def test_a_view_of_it_is_made_of_what_it_needs_or_refused(
+    daemon: DaemonProcess, long_session: list[int]
+) -> None:
+    """1.2 GB for the messages of a session of 293 MB, 640 MB for its gate."""
+    client = walld_client.connect(daemon.socket_path, timeout=_PATIENCE_SECONDS)
+    session = client.session("long")
+    assert memory(daemon, "VmHWM") < MOST_BYTES
+    gate = session.resume_check()
+    assert (gate["status"], gate["as_of"]) == ("ok", f"e{LINES}")
+    state = session.state()
+    assert state is not None
+    assert state["counts"]["events"] == state["last_seq"] == LINES
+    for_gate = memory(daemon, "VmHWM")
+    assert for_gate < 2 * MOST_BYTES
+    said = f"{LINES} events of {sum(long_session)} bytes, limit {limits.VIEW_BYTES_MAX} bytes"
+    for ask in (session.messages, partial(session.find, "message")):
+        with pytest.raises(walld_client.Refused, match="view_length") as refused:
+            ask()
+        assert said in str(refused.value)
+        assert "messages(last=, before=)" in str(refused.value)
+    assert len(session.find("message", last=2)) == 2
+    page = session.messages(last=2)
+    assert page.before is not None
+    leaf = page.before.partition(".")[2]
+    for first, before in ((1199, None), (21, f"23.{leaf}"), (1, f"3.{leaf}")):
+        # Of the first pages nearly all of the session stands behind.
+        page = session.messages(last=2, before=before)
+        assert [len(one["content"]) for one in page] == [250 * limits.KIB] * 2
+        assert page.before == (f"{first}.{leaf}" if first > 1 else None)
+    client.close()
+    most = memory(daemon, "VmHWM")
+    print(f"\nof {sum(long_session) >> 20} MiB: gate {for_gate >> 20}, all {most >> 20} MiB")
+    assert most < 200 * limits.MIB
 
 
 def test_many_that_ask_for_all_and_do_not_read_cost_a_bounded_part(

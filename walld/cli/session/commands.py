@@ -249,11 +249,11 @@ def _export_lines(asking: SessionClient, session_id: str) -> int:
 
     How far is asked before: what comes meanwhile is not taken for lost.
     """
-    state = asking.view(session_id, "state")
+    last_seq = _last_seq(asking, session_id)
     found = asking.lines(session_id)
-    if state is None or found is None:
+    if last_seq is None or found is None:
         return _no_session(session_id)
-    print(json.dumps({"walld": LEDGER_VERSION, "last_seq": state["last_seq"]}))
+    print(json.dumps({"walld": LEDGER_VERSION, "last_seq": last_seq}))
     named: set[str] = set()
     _print_lines(_noting_artifacts(found, named))
     say_breaks(asking, session_id)
@@ -263,6 +263,19 @@ def _export_lines(asking: SessionClient, session_id: str) -> int:
             " misses their bytes (a fork takes them along)"
         )
     return DONE
+
+
+def _last_seq(asking: SessionClient, session_id: str) -> int | None:
+    """The highest that was given; None of a session that was never written."""
+    try:
+        state = asking.view(session_id, "state")
+    except Refused as refused:
+        if refused.code != "view_length":
+            raise
+        newest = asking.view(session_id, "find", last=1) or []
+        lost = [one["last_seq"] for one in asking.breaks.values()]
+        return max([one["seq"] for one in newest] + lost, default=0)
+    return None if state is None else int(state["last_seq"])
 
 
 def _noting_artifacts(lines: Iterator[bytes], named: set[str]) -> Iterator[bytes]:

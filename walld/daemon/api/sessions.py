@@ -9,7 +9,6 @@ an empty list; neither is known where lines may stand in what cannot be read of 
 
 from __future__ import annotations
 
-import json
 import logging
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
@@ -25,28 +24,32 @@ from walld.daemon.api.key_lookup import KeyLookup
 from walld.daemon.api.paged_answers import PagedLines
 from walld.daemon.api.session_list import session_facts
 from walld.daemon.api.sync_tokens import SyncTokens
+from walld.daemon.session_store.files import Lines
 from walld.daemon.session_store.fork_contents import forked_session
 from walld.daemon.session_store.message_pages import MessagePages
 from walld.daemon.session_store.reply_messages import unreleased
+from walld.daemon.session_store.view_events import ViewEvents, written
 from walld.daemon.transport import credentials
 from walld.errors import FormatError, Misplaced, ProtocolError, Refusal
 from walld.ledger.line import line_seq
 from walld.sessions.gate.processes import NamedProcess, processes_of
 from walld.sessions.gate.workers import Worker
 from walld.sessions.state.account import Unreleased
-from walld.sessions.state.entries import check_id, events_of, line_event
+from walld.sessions.state.entries import check_id, line_event
 from walld.sessions.views.audit import named_artifacts
+from walld.sessions.views.event_memory import TELLS_NO_TEXT, shortened
 from walld.sessions.views.projections import PROJECTIONS, check, project
 from walld.sessions.views.turn_view import turn_in
+from walld.sessions.views.view_json import view_json
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Sequence
 
     from walld.daemon.api.replies import ReplyRequests
-    from walld.daemon.session_store.files import Lines
-    from walld.daemon.session_store.handles import Files
+    from walld.daemon.session_store.handles import Files, Source
     from walld.daemon.session_store.open_sessions import Sessions
     from walld.daemon.session_store.turn_watcher import TurnWatcher
+    from walld.daemon.session_store.view_events import HeldEvents
     from walld.daemon.storage.partial_writer import PartialWriter
     from walld.engine.engine import Engine
     from walld.engine.producer import Connection, Process
@@ -57,7 +60,8 @@ if TYPE_CHECKING:
 __all__ = ["SessionRequests", "Taken"]
 
 _log = logging.getLogger("walld.requests")
-_WithBreaks: TypeAlias = "tuple[list[bytes] | bytes | None, bytes]"
+_Json: TypeAlias = "bytes | bytearray"
+_WithBreaks: TypeAlias = "tuple[list[bytes] | _Json | None, _Json]"
 
 _ROOM_SECONDS = 1.5
 _ROOM_PAUSE_SECONDS = 0.01
@@ -103,8 +107,9 @@ class SessionRequests:
         self._replies = replies
         self._partial_writer = partial_writer
         self._files = files
-        self._key_lookup = KeyLookup(sessions, files.views)
-        self._pages = MessagePages(sessions, files.views)
+        self._view_events = ViewEvents(sessions, files.views)
+        self._key_lookup = KeyLookup(sessions, self._view_events, files.views)
+        self._pages = MessagePages(sessions, self._view_events, files.views)
         self._artifacts = ArtifactRequests(files, replies)
         receipts = SyncTokens(engine, sessions, files.ledgers.deleted, wall_ms)
         self._receipt_of = receipts.of
@@ -297,7 +302,7 @@ class SessionRequests:
         told = _told(lines, found) if request.breaks else lines
         if found is None or not found.runs:
             return told
-        breaks = told[1] if isinstance(told, tuple) else None
+        breaks = bytes(told[1]) if isinstance(told, tuple) else None
 
         async def page(run: Run) -> tuple[list[bytes], Run | None]:
             return await self._sessions.page(uid, session_id, run, limits.ANSWER_PAGE_BYTES)
@@ -306,14 +311,14 @@ class SessionRequests:
 
     async def _project(
         self, connection: Connection, request: wire.Project
-    ) -> bytes | _WithBreaks | None:
+    ) -> _Json | _WithBreaks | None:
         told, found = await self._projected(connection, request)
         await self._written(self._replies.uid_of(connection, request.uid), request.session_id)
         return _told(told, found) if request.breaks else told
 
     async def _projected(
         self, connection: Connection, request: wire.Project
-    ) -> tuple[bytes | None, Lines | None]:
+    ) -> tuple[_Json | None, Lines | None]:
         """The view, and what was read for it."""
         uid = self._replies.uid_of(connection, request.uid)
         await self._replies.taken(connection, request.seen)
@@ -334,18 +339,21 @@ class SessionRequests:
                     found, lines = await self._key_lookup.find(uid, request.session_id, arguments)
                     if found is None:
                         self._sessions.check_known(uid, request.session_id)
-                        return None, lines
-                    return await self._files.views.run(partial(_dumps, found)), lines
+                    return found, lines
                 if request.name in _OF_CALLS:
                     await self._restored(uid, request.session_id)
                     if request.name in _WITHOUT_ENTRIES:
                         arguments["now_ms"] = self._wall_ms()
                     arguments["workers"] = self._workers(connection, uid, request.session_id)
-                return await self._view(uid, request, arguments)
+                while True:
+                    try:
+                        return await self._view(uid, request, arguments)
+                    except _SourceGone:
+                        pass  # it may have been begun anew
             except ProtocolError as error:
                 raise Refusal(error.code, error.message, error.got, error.limit) from None
 
-    async def _turn(self, uid: int, session_id: str, arguments: dict[str, Any]) -> bytes | None:
+    async def _turn(self, uid: int, session_id: str, arguments: dict[str, Any]) -> _Json | None:
         """Out of the fold: who looks up its turn reads no session from its beginning."""
         try:
             check("turn", arguments)
@@ -389,8 +397,9 @@ class SessionRequests:
 
     async def _view(
         self, uid: int, request: wire.Project, arguments: dict[str, Any]
-    ) -> tuple[bytes | None, Lines | None]:
-        files, missing = self._files, list[dict[str, Any]]()
+    ) -> tuple[_Json | None, Lines | None]:
+        """The view, and what was read for it. _SourceGone where that is not there any more."""
+        files = self._files
         # Before the session: what is moved there meanwhile is in both, and told once.
         replies, of_calls = list[Unreleased](), request.name in _OF_CALLS
         if of_calls or PROJECTIONS[request.name].with_unreleased:
@@ -405,45 +414,61 @@ class SessionRequests:
             if told is not None:
                 return told, found
         with self._sessions.forks.source(uid, request.session_id) as source:
-            found = await self._found(uid, request.session_id)
+            most = limits.ANSWER_HELD_BYTES_MAX
+            found = await self._found(uid, request.session_id, held_bytes_max=most)
             has_replies = request.name in _WITHOUT_ENTRIES and arguments.get("replies")
             if found is None and not has_replies:
                 return None, None
-            lines = [] if found is None else found.lines
-            events = await files.views.run(partial(events_of, lines))
-            looks = request.name == "audit"
-            if looks or (request.name == "resume" and "missing_artifacts" not in arguments):
-                for one in await files.views.run(partial(named_artifacts, events)):
-                    missing += await files.thread.run(
-                        partial(self._artifacts.missing, uid, request.session_id, one)
-                    )
-                if missing and source.is_gone:  # they went with it
-                    return await self._view(uid, request, arguments)
-                if not looks:
-                    arguments["missing_artifacts"] = missing
-        breaks = [] if found is None else [broken._asdict() for broken in found.breaks]
-        until = 0 if found is None else found.until
+            lines = Lines([], []) if found is None else found
+            keep = shortened if request.name in TELLS_NO_TEXT else None
+            async with self._view_events.held(uid, request.session_id, lines, keep) as held:
+                told = await self._told_of(uid, request, arguments, replies, source, lines, held)
+            return told, found
+
+    async def _told_of(
+        self,
+        uid: int,
+        request: wire.Project,
+        arguments: dict[str, Any],
+        replies: Sequence[Unreleased],
+        source: Source,
+        found: Lines,
+        held: HeldEvents,
+    ) -> bytearray:
+        """The view of these events."""
+        files, events, missing = self._files, held.events, list[dict[str, Any]]()
+        looks = request.name == "audit"
+        if looks or (request.name == "resume" and "missing_artifacts" not in arguments):
+            for one in await files.views.run(partial(named_artifacts, events)):
+                missing += await files.thread.run(
+                    partial(self._artifacts.missing, uid, request.session_id, one)
+                )
+            if missing and source.is_gone:  # they went with it
+                raise _SourceGone
+            if not looks:
+                arguments["missing_artifacts"] = missing
+        breaks = [broken._asdict() for broken in found.breaks]
         if request.name in _WITHOUT_ENTRIES:
-            arguments["last_seq"] = until
+            arguments["last_seq"] = found.until
             arguments["processes"] = await files.views.run(partial(_seen_now, events))
         if request.name == "resume":
             arguments |= {"breaks": breaks, "session": request.session_id}
 
-        def job() -> bytes:
+        def job() -> bytearray:
             told: Any = project(request.name, events, arguments, replies)
             if request.name == "messages" and told is None:
                 # None that can be read: nil is "never written".
                 is_page = arguments.get("last") is not None
                 told = {"messages": [], "before": None} if is_page else []
             if request.name == "state":
-                told["last_seq"] = max(told["last_seq"], until)
+                told["last_seq"] = max(told["last_seq"], found.until)
             if request.name in _WITH_DAMAGE:
                 told["chain_breaks"] = breaks
             if request.name == "audit":
                 told["artifacts_missing"] = missing
-            return _dumps(told)
+            return written(told, held)
 
-        return await files.views.run(job), found
+        return await files.views.run(job)
 
     async def _list(
         self, connection: Connection, request: wire.Sessions
@@ -456,7 +481,7 @@ class SessionRequests:
         return found
 
 
-def _told(answer: list[bytes] | bytes | None, found: Lines | None) -> _WithBreaks:
+def _told(answer: list[bytes] | _Json | None, found: Lines | None) -> _WithBreaks:
     """With what is damaged of the lines that were read, without seams."""
     breaks = [] if found is None else [one._asdict() for one in found.breaks]
     for one in breaks:
@@ -464,8 +489,12 @@ def _told(answer: list[bytes] | bytes | None, found: Lines | None) -> _WithBreak
     return answer, _dumps(breaks)
 
 
-def _dumps(value: object) -> bytes:
-    return json.dumps(value, ensure_ascii=True, separators=(",", ":")).encode("ascii")
+class _SourceGone(Exception):
+    """A session was deleted while a view of it was made."""
+
+
+def _dumps(value: object) -> bytearray:
+    return view_json(value, limits.VIEW_BYTES_MAX)
 
 
 def _seen_now(events: Sequence[Event]) -> dict[NamedProcess, str]:

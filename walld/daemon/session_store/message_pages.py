@@ -12,17 +12,18 @@ is made anew. All of them hold TAIL_INDEX_BYTES_MAX bytes at most.
 
 from __future__ import annotations
 
-import json
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from walld import limits
+from walld.daemon.session_store.view_events import written
 from walld.errors import FormatError, ProtocolError, Refusal
-from walld.ledger.line import are_whole, line_seq
-from walld.sessions.state.entries import events_of, line_event
+from walld.ledger.line import are_whole
+from walld.sessions.state.entries import line_event
 from walld.sessions.state.events import Event
+from walld.sessions.views.event_memory import shortened
 from walld.sessions.views.message_page import NeedsMore, cursor_seq, page
 from walld.sessions.views.tail_index import READ_TYPES, TailIndex
 
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
 
     from walld.daemon.session_store.files import Lines
     from walld.daemon.session_store.open_sessions import Sessions
+    from walld.daemon.session_store.view_events import HeldEvents, ViewEvents
     from walld.daemon.storage.disk_threads import Worker
     from walld.sessions.state.account import Unreleased
 
@@ -99,8 +101,9 @@ class _Known:
 class MessagePages:
     """Of one daemon."""
 
-    def __init__(self, sessions: Sessions, views: Worker) -> None:
+    def __init__(self, sessions: Sessions, view_events: ViewEvents, views: Worker) -> None:
         self._sessions = sessions
+        self._view_events = view_events
         self._views = views
         self._known: dict[tuple[int, str], _Known] = {}
         """The one that was asked last stands last. One that is in use is not there."""
@@ -112,10 +115,10 @@ class MessagePages:
         session_id: str,
         arguments: dict[str, Any],
         replies: Sequence[Unreleased],
-    ) -> tuple[bytes | None, Lines | None]:
+    ) -> tuple[bytearray | None, Lines | None]:
         """The page as JSON, and what was read for it; None: it has to be made of all.
 
-        Raises Refusal, ProtocolError.
+        Raises Refusal, also where what it is made of is too long; ProtocolError.
         """
         key, last = (uid, session_id), arguments["last"]
         if last is None or last < 1:
@@ -129,15 +132,19 @@ class MessagePages:
         wanted = last + _SPARE
         for _ in range(_TRIES):
             start = known.start_for(wanted, before, replies)
-            if start <= 1:
+            end = known.index.end_for(before)
+            if start <= 1 and end is None:
                 break
-            found = await self._lines(uid, session_id, start - 1)
-            if found is None or found.breaks or not found.lines:
+            found = await self._view_events.lines(uid, session_id, start - 1)
+            if found is None or found.breaks or not found.total:
                 return None, None
-            job = partial(_page, known, found.lines, start, arguments, replies)
+            tail_from = known.index.last_seq
+            keep = None if end is None else partial(_shortened_from, end)
             try:
-                is_known, told = await self._views.run(job)
-            except ProtocolError:
+                async with self._view_events.held(uid, session_id, found, keep, tail_from) as held:
+                    job = partial(_page, known, held, start, end, arguments, replies)
+                    is_known, told = await self._views.run(job)
+            except (ProtocolError, Refusal):
                 self._keep(key, known)
                 raise
             if not is_known:
@@ -171,39 +178,45 @@ class MessagePages:
             offset += len(text)
         return known if known.index.last_seq else None
 
-    async def _lines(self, uid: int, session_id: str, after: int) -> Lines | None:
-        try:
-            return await self._sessions.lines(uid, session_id, after)
-        except FormatError as error:
-            raise Refusal("unreadable", str(error)) from None
-
 
 def _page(
     known: _Known,
-    lines: list[bytes],
+    held: HeldEvents,
     start: int,
+    end: int | None,
     arguments: dict[str, Any],
     replies: Sequence[Unreleased],
-) -> tuple[bool, bytes | None]:
-    """For the thread: whether the index is of these lines, and the page where they suffice."""
-    first, at = line_seq(lines[0]), known.index.last_seq
-    if first != start or lines[at - first : at - first + 1] != [known.line]:
+) -> tuple[bool, bytearray | None]:
+    """For the thread: whether the index is of these lines, and the page where they suffice.
+
+    end: where the events are shortened from.
+    """
+    if held.events[0].seq != start or held.tail[:1] != [known.line]:
         return False, None
-    known.take(lines[at - first + 1 :])
+    known.take(held.tail[1:])
     before, last = cursor_seq(arguments.get("before")), arguments["last"]
     # It may lie behind the place where these lines begin, or before: entries came since.
     begin = known.start_for(last + _SPARE, before, replies)
     begin = begin if begin > start else start
     brings = any(message.get("tool_results") for one in replies for message in one.messages)
+    if end is not None and not known.index.is_independent(end):
+        return True, None  # what came since acts on both sides of it
+    if start <= 1:
+        return True, written(page(held.events, unreleased=replies, **arguments), held)
     if brings or not known.index.is_independent(begin):
         return True, None
-    events = events_of(lines[begin - start :])
+    events = held.events[begin - start :]
     try:
         opening = known.index.opening(begin, events)
         told = page(events, unreleased=replies, opening=opening, **arguments)
     except NeedsMore:
         return True, None
-    return True, json.dumps(told, ensure_ascii=True, separators=(",", ":")).encode("ascii")
+    return True, written(told, held)
+
+
+def _shortened_from(end: int, event: Event) -> Event:
+    """Entries behind the page act on it by their order alone."""
+    return event if event.seq < end else shortened(event)
 
 
 class _Head(msgspec.Struct):

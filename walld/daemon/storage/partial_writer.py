@@ -15,7 +15,7 @@ import errno
 import logging
 import time
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from walld_client.paths import path_name
 
@@ -46,6 +46,15 @@ __all__ = ["PartialWriter"]
 _log = logging.getLogger("walld.partial_writer")
 
 
+class _Clocks(NamedTuple):
+    """running_ms: the event loop's, which stands still while the machine sleeps. since_boot_ms: of
+    the boot, which does not: sleep is no age, and a wall clock that goes on then has not stepped.
+    """
+
+    running_ms: int
+    since_boot_ms: int
+
+
 class PartialWriter:
     """The partials of one engine."""
 
@@ -68,9 +77,7 @@ class PartialWriter:
         """Done before one goes for its age, by its names."""
         self._ages: Ages | None = None
         """None until it is read."""
-        self._looked_at_ms: int | None = None
-        self._ahead_ms = 0
-        """By how much the clock since the boot was ahead of the loop's at that look."""
+        self._looked_at: _Clocks | None = None
         self._in_vain: dict[int, tuple[Stream, tuple[int, str, str]]] = {}
         """By stream number: partials whose making failed, and where they may lie all the same."""
         self._left: dict[tuple[int, str, str], int] = {}
@@ -385,19 +392,29 @@ class PartialWriter:
             return self._store.quarantine(path_of(*names), why)
         return None
 
+    @property
+    def clock_has_stepped(self) -> bool:
+        """Since the last look at ages: the next one says so, and is not to wait for its time."""
+        if self._ages is None or self._looked_at is None:
+            return False
+        elapsed_ms, asleep_ms = self._since_look(_clocks())
+        step_ms = self._ages.stepped_ms(elapsed_ms, time.time_ns() // 1_000_000, asleep_ms)
+        return step_ms is not None
+
+    def _since_look(self, now: _Clocks) -> tuple[int | None, int]:
+        """How long the machine ran since the last look, None before it, and how long it slept."""
+        if self._looked_at is None:
+            return None, 0
+        elapsed_ms = now.running_ms - self._looked_at.running_ms
+        return elapsed_ms, now.since_boot_ms - self._looked_at.since_boot_ms - elapsed_ms
+
     async def expire(self) -> None:
         """Partials past their retention age go, by running time (`partials/ages.py`)."""
         made = await self._made()
         ages = self._ages if self._ages is not None else await self._thread.run(self._read_ages)
-        # The loop's clock stands still while the machine sleeps, and that since its boot does not:
-        # sleep is no age, and a wall clock that went on meanwhile has not stepped.
-        now_ms = int(event_loop.now() * 1000)
-        ahead_ms = time.clock_gettime_ns(time.CLOCK_BOOTTIME) // 1_000_000 - now_ms
-        elapsed_ms, asleep_ms = None, 0
-        if self._looked_at_ms is not None:
-            elapsed_ms = now_ms - self._looked_at_ms
-            asleep_ms = ahead_ms - self._ahead_ms
-        self._ages, self._looked_at_ms, self._ahead_ms = ages, now_ms, ahead_ms
+        now = _clocks()
+        elapsed_ms, asleep_ms = self._since_look(now)
+        self._ages, self._looked_at = ages, now
         step_ms = ages.look(made, elapsed_ms, time.time_ns() // 1_000_000, asleep_ms)
         if step_ms is not None:
             _log.warning(
@@ -444,3 +461,8 @@ class PartialWriter:
 
 async def _nothing(_uid: int, _session: str, _name: str) -> None:
     """No session needs anything of it."""
+
+
+def _clocks() -> _Clocks:
+    since_boot_ms = time.clock_gettime_ns(time.CLOCK_BOOTTIME) // 1_000_000
+    return _Clocks(int(event_loop.now() * 1000), since_boot_ms)

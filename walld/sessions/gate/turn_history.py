@@ -24,6 +24,9 @@ from walld.sessions.state.turns import TURN_STATES, TurnState
 
 __all__ = ["History", "TurnHistory", "calls_of", "history_of", "named_as"]
 
+_FORGET_EVENTS = 256
+"""Between two times that what only a snapshot needs of their fold is let go of."""
+
 
 class TurnHistory:
     """One turn. submitted: or, where that is malformed, the first that is known of it.
@@ -112,8 +115,10 @@ def history_of(
     withdrawn: the same of steps that were begun anew before they had ended.
     """
     history = History()
-    for event in events:
+    for place, event in enumerate(events):
         history.take(event)
+        if not place % _FORGET_EVENTS:
+            history.state.forget_delta()
     calls = history.calls
     # By now: a reply that is read while it is released is told of twice.
     left = {id(one) for one in calls.calls if one.is_of_gone_reply}

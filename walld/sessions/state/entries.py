@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import math
 from hashlib import sha256
+from sys import intern
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -106,8 +107,8 @@ def line_event(line: bytes) -> Event:
         id=read.id,
         parent=read.parent,
         at_ms=read.at_ms,
-        type=read.type,
-        turn=read.turn,
+        type=intern(read.type),  # many events of one have it once
+        turn=None if read.turn is None else intern(read.turn),
         cause=read.cause,
         correlation=read.correlation,
         key=read.key,

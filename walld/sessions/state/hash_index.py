@@ -106,6 +106,10 @@ class Seqs:
         """What `since` gave: new names, and others set again."""
         self._new.update(zip(*_loaded_seqs(block), strict=True))
 
+    def forget_since(self) -> None:
+        """Nobody takes what was set since."""
+        self._since = {}
+
     def since(self) -> SeqsBlock:
         """What was set since this, or all of it, was taken last; names are not hashed again."""
         since, self._since = self._since, {}

@@ -201,6 +201,13 @@ class SessionState:
         self._pending.append(step)
         return undo
 
+    def forget_delta(self) -> None:
+        """Whoever folds a view takes no snapshot: what a delta would have is let go of."""
+        self._pending.clear()
+        self._taken_seq = self.last_seq
+        for one in (self.ids, self.keys, self.newest):
+            one.forget_since()
+
     def revert(self, undo: Undo) -> None:
         """Take the newest event back: its line was not written. No delta may hold it."""
         step = undo.step

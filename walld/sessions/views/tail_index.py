@@ -77,6 +77,15 @@ class TailIndex:
         at = bisect_right(self._counts, stop - messages) - 1
         return self._starts[at] if at >= 0 else 1
 
+    def end_for(self, before_seq: int | None) -> int | None:
+        """The first independent place behind the entry `before_seq`; None where there is none, or
+        all is wanted. No word of an entry from there on is in a page that ends before that entry.
+        """
+        if before_seq is None:
+            return None
+        at = bisect_right(self._starts, before_seq)
+        return self._starts[at] if at < len(self._starts) else None
+
     def is_independent(self, start: int) -> bool:
         """No name stands on both sides of that place."""
         at = bisect_right(self._starts, start) - 1
