@@ -60,6 +60,8 @@ SCRAPE_BYTES_MAX: Final = 8 * KIB
 """Longest request at the metrics port, in all."""
 METRICS_RETRY_SECONDS: Final = 2.0
 """Between two tries to listen at a metrics port that another process has."""
+LOG_LINES_PER_SECOND_MAX: Final = 20
+"""Log lines of a kind that peers cause, by what they do wrong or say is lost; metrics count all."""
 LOG_QUEUE_BYTES_MAX: Final = 1 * MIB
 """Log lines that wait for somebody to read them: more are dropped, and counted."""
 LOG_DRAIN_SECONDS: Final = 1.0
@@ -94,8 +96,6 @@ READ_SECONDS_MAX: Final = 10.0
 """One that is read slowly is given up after so long, where another waits for its room."""
 ANSWER_SECONDS_MAX: Final = 30.0
 """One of which nothing is read for so long is given up where nobody waits, too."""
-LOST_LINES_MAX: Final = 20
-"""Log lines a second about what clients say is lost; the metric counts all."""
 LIVE_STREAM_BYTES: Final = 1280
 """Memory of a live stream, beside its ids and its `meta`."""
 LIVE_BYTES_PER_UID_MAX: Final = 64 * MIB

@@ -25,7 +25,6 @@ from walld_client.wire import messages as wire
 from wire_peer import Daemon, Healthy, Peer, text_of
 
 from walld import limits
-from walld.daemon.ops.logs import LINES_A_SECOND_MAX
 
 DEEP = 100_000
 LONGEST = b"\xff\xff\xff\xff"
@@ -274,8 +273,8 @@ def test_who_claims_losses_and_sends_garbage_fills_no_log(tmp_path: Path) -> Non
     found = re.search(r"^walld_lost_acked_total (\S+)$", metrics, re.M)
     assert found is not None
     assert float(found[1]) >= 2**31 * claimed > 0, "all are counted"
-    assert 0 < claimed <= limits.LOST_LINES_MAX * (seconds + 2)
-    assert 0 < closed <= LINES_A_SECOND_MAX * (seconds + 2)
+    assert 0 < claimed <= limits.LOG_LINES_PER_SECOND_MAX * (seconds + 2)
+    assert 0 < closed <= limits.LOG_LINES_PER_SECOND_MAX * (seconds + 2)
 
 
 TWO = """

@@ -45,7 +45,7 @@ class LostAcked:
         """A client was told that these are synced, and they are not here."""
         if last_seq >= first_seq:
             self._counters.lost_acked += last_seq - first_seq + 1
-            if len(self._lost) < limits.LOST_LINES_MAX:
+            if len(self._lost) < limits.LOG_LINES_PER_SECOND_MAX:
                 self._lost.append((uid, kind, name, first_seq, last_seq))
 
     def told(self) -> list[tuple[int, str, str, int, int]]:

@@ -19,13 +19,13 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Final, TextIO
 
+from walld import limits
 from walld.daemon.ops.log_queue import QueuedHandler
 from walld.escape import escaped_line
 
 __all__ = ["configure", "dropped_lines", "flush", "to_journal"]
 
 VALUE_CHARACTERS_MAX: Final = 500
-LINES_A_SECOND_MAX: Final = 20
 _OF_OTHERS: Final = ("walld.transport", "walld.requests", "walld.signals")
 """Loggers of what peers do wrong, and of what other processes send."""
 
@@ -124,7 +124,7 @@ class _Sparing(logging.Filter):
         """Whether it is one of them."""
         if (second := int(time.monotonic())) != self._second:
             self._second, self._passed = second, 0
-        if self._passed >= LINES_A_SECOND_MAX:
+        if self._passed >= limits.LOG_LINES_PER_SECOND_MAX:
             self._more += 1
             return False
         self._passed += 1

@@ -7,6 +7,7 @@ import os
 
 import pytest
 
+from walld import limits
 from walld.daemon.ops import logs
 
 EVIL = "a\nb\x1b[2J\u202e\ud83d\x7f"
@@ -107,6 +108,7 @@ def test_what_peers_cause_is_said_sparingly(root, monkeypatch):
     now[0] += 1
     loggers[0].warning("later")
     lines = stream.getvalue().splitlines()
-    assert sum("walld.transport: line" in line for line in lines) == logs.LINES_A_SECOND_MAX
+    said = sum("walld.transport: line" in line for line in lines)
+    assert said == limits.LOG_LINES_PER_SECOND_MAX
     assert sum("walld: line" in line for line in lines) == 50
     assert lines[-1].endswith("walld.transport: later more=30")
