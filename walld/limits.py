@@ -43,9 +43,11 @@ ANSWER_PAGE_BYTES: Final = 256 * KIB
 ANSWER_PAGED_BYTES: Final = 3 * MIB
 """What such an answer holds at most beside lines that wait for the file: a page, twice."""
 VIEW_BYTES_MAX: Final = 112 * MIB
-"""Of the events that a view is made of and its answer: of one long session at a time. A longer one
-is refused.
+"""Of the events that a view with words is made of and its answer: of one long session at a time. A
+longer one is refused, and pages tell it.
 """
+JUDGED_BYTES_MAX: Final = 512 * MIB
+"""The same of views without words, which have no pages: some 500,000 events of any length."""
 TAIL_INDEX_BYTES_MAX: Final = 64 * MIB
 """All indexes of sessions whose last messages were asked for: the one asked longest ago goes."""
 KEPT_FOLDS_BYTES_MAX: Final = 32 * MIB

@@ -420,8 +420,12 @@ class SessionRequests:
             if found is None and not has_replies:
                 return None, None
             lines = Lines([], []) if found is None else found
-            keep = shortened if request.name in TELLS_NO_TEXT else None
-            async with self._view_events.held(uid, request.session_id, lines, keep) as held:
+            keep, most = None, limits.VIEW_BYTES_MAX
+            if request.name in TELLS_NO_TEXT:
+                keep, most = shortened, limits.JUDGED_BYTES_MAX
+            async with self._view_events.held(
+                uid, request.session_id, lines, keep, bytes_max=most
+            ) as held:
                 told = await self._told_of(uid, request, arguments, replies, source, lines, held)
             return told, found
 

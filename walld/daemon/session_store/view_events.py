@@ -9,8 +9,9 @@ what to ask instead. Long ones take turns, each user one at a time: so whoever w
 user waits for one view of bounded length.
 
 Invariant
-- Q5 All views together hold VIEW_BYTES_MAX of events and answers in the making, and those of short
-  sessions besides (1 MiB of lines, for each user that asks); one that would take more is refused.
+- Q5 All views together hold VIEW_BYTES_MAX of events and answers in the making (of a view without
+  words, which has no pages, JUDGED_BYTES_MAX), and those of short sessions besides (1 MiB of lines,
+  for each user that asks); one that would take more is refused.
 """
 
 from __future__ import annotations
@@ -50,13 +51,18 @@ class HeldEvents:
     """Events of one view, and their memory. tail: the lines from seq `tail_from` on."""
 
     def __init__(
-        self, found: Lines, keep: Callable[[Event], Event | None] | None, tail_from: int | None
+        self,
+        found: Lines,
+        keep: Callable[[Event], Event | None] | None,
+        tail_from: int | None,
+        bytes_max: int,
     ) -> None:
         """keep: gives of an event what the view needs, None for nothing."""
         self.events: list[Event] = []
         self.tail: list[bytes] = []
         self.bytes = 0
         self.found = found
+        self.bytes_max = bytes_max
         self._keep = keep
         self._tail_from = tail_from
         self._last_id: str | None = None
@@ -75,8 +81,8 @@ class HeldEvents:
             if self._tail_from is not None and line_seq(line) >= self._tail_from:
                 self.tail.append(line)
                 self.bytes += len(line)
-            if self.bytes > limits.VIEW_BYTES_MAX:
-                raise _too_long(self.found)
+            if self.bytes > self.bytes_max:
+                raise _too_long(self)
 
 
 class ViewEvents:
@@ -105,9 +111,10 @@ class ViewEvents:
         found: Lines,
         keep: Callable[[Event], Event | None] | None = None,
         tail_from: int | None = None,
+        bytes_max: int = limits.VIEW_BYTES_MAX,
     ) -> AsyncIterator[HeldEvents]:
         """Events of these lines, until the answer is made. FormatError, Refusal."""
-        held = HeldEvents(found, keep, tail_from)
+        held = HeldEvents(found, keep, tail_from, bytes_max)
         if not found.runs:
             await self._views.run(partial(held.take, found.lines))
             yield held
@@ -135,19 +142,20 @@ class ViewEvents:
 
 def written(told: object, held: HeldEvents) -> bytearray:
     """A view of these events as JSON. For a thread. Refusal where both are too long."""
-    most = min(limits.VIEW_BYTES_MAX - held.bytes, limits.VIEW_BYTES_MAX // 2)
+    most = min(held.bytes_max - held.bytes, held.bytes_max // 2)
     try:
         return view_json(told, most)
     except TooLong:
-        raise _too_long(held.found) from None
+        raise _too_long(held) from None
 
 
-def _too_long(found: Lines) -> Refusal:
+def _too_long(held: HeldEvents) -> Refusal:
     """Why there is no view of these lines."""
+    found = held.found
     count = sum(run.end - run.offset for run in found.runs) + sum(map(len, found.lines))
     return Refusal(
         "view_length",
         f"this view of the session takes more memory than one may: {_WHAT_TO_DO}",
         f"{found.total} events of {count} bytes",
-        f"{limits.VIEW_BYTES_MAX} bytes of events and answer",
+        f"{held.bytes_max} bytes of events and answer",
     )

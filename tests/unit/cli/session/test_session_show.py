@@ -112,7 +112,7 @@ def test_bookkeeping_is_no_branch() -> None:
     log.add("label", {"target": "e4", "text": "good"})
     log.say("user", "more")
     assert [line.strip() for line in shown(log)][1:] == [
-        *("user", "q", "* deploy  done  said  c1", "assistant", "after"),
+        *("user", "q", "* deploy  done  said  c1", "settled: ran", "assistant", "after"),
         *("outside of any turn", "user", "more"),
     ]
     assert render_tree(tree(log.events), width=60).split("\n") == [
