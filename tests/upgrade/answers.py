@@ -78,6 +78,13 @@ def _session(client: Any, session_id: str, alive: set[str]) -> dict[str, Any]:
         told["resume"] = _gate(told["resume"])
     if isinstance(told["eval"], dict):
         told["eval"]["input"] = _said(told["eval"]["input"])
+        if left:  # 0.1.0 has no words of theirs
+            told["eval"] |= {"output": None, "partial": None}
+    if isinstance(told["tree"], dict):
+        told["tree"]["nodes"] = [
+            {name: one[name] for name in one if name != "bookkeeping"}
+            for one in told["tree"]["nodes"]
+        ]
     events = told["events"]
     if isinstance(events, list):
         kept = sorted({one["payload"]["sha256"] for one in events if one["type"] == "artifact"})

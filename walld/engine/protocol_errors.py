@@ -106,6 +106,7 @@ LEDGER_CODES: Final = frozenset(
         "unknown_tool",
         "unknown_turn",
         "unwritable",
+        "view_length",
     }
 )
 """Of a request about a session: what it names, or its entries, cannot be."""
