@@ -235,3 +235,33 @@ def test_a_program_that_ends_at_the_limit_ends_well(
     )
     assert done.returncode == 0, done.stderr
     assert own_file.read_text() == "its own words"
+
+
+FIRST_USES = (
+    TAKEN
+    + """
+import importlib, sys, walld_client
+if sys.argv[1] == "preloaded":
+    importlib.import_module("walld_client.preload")
+taken = take_all()
+for use in ("walld_client.connect('/nobody/here', timeout=1)", "client.session('s')",
+            "session.submit('Hello')"):
+    try:
+        made = eval(use)
+    except walld_client.WalldError as error:
+        print(type(error).__name__, "a module" in str(error))
+        break
+    client, session = (made, None) if "connect" in use else (client, made)
+"""
+)
+
+
+@pytest.mark.parametrize(
+    ("how", "said"), [("preloaded", "NotDurable False"), ("not", "Unavailable True")]
+)
+def test_what_is_first_used_at_the_limit_was_to_be_loaded_before(how: str, said: str) -> None:
+    command = [sys.executable, "-c", FIRST_USES, how]
+    done = subprocess.run(
+        command, check=False, env=environment(), capture_output=True, text=True, timeout=60
+    )
+    assert (done.returncode, done.stdout.strip()) == (0, said), done.stderr
