@@ -12,6 +12,7 @@ Commands are imported when they are run: `walld status` starts without what `wal
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 
 __all__ = ["main"]
@@ -19,6 +20,11 @@ __all__ = ["main"]
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Entry point: runs one command and returns its exit code."""
+    if argv is None and sys.argv[1:2] == ["serve"]:
+        # First of all: the imports take a while, and a stray SIGUSR1 would end it meanwhile.
+        from walld.daemon.signals import hold_meaningless
+
+        hold_meaningless()
     from walld.cli.entry_point import run
 
     return run(argv)

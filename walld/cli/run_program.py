@@ -31,6 +31,7 @@ from walld_client.start import NotStarted, Probe, start_daemon, status_of
 from walld.cli.arguments import SETTINGS
 from walld.cli.exit_codes import complain
 from walld.daemon.settings import Settings, load
+from walld.daemon.transport.listener import make_socket_folder
 
 __all__ = ["run"]
 
@@ -89,7 +90,7 @@ class _DaemonHold:
         self.fd: int | None = None
         self.path = f"{self.socket}.users"
         try:
-            os.makedirs(os.path.dirname(self.socket), mode=0o700, exist_ok=True)
+            make_socket_folder(self.socket, settings.socket_group)
             self.fd = _held(self.path)
         except OSError:
             # Not our folder: it is one of root's or of another user's, and must answer as it is.

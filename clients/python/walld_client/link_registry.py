@@ -92,6 +92,7 @@ def at_exit(hand_over: Callable[[float], object]) -> None:
 def _at_exit() -> None:
     process.check_fork()
     deadline = time.monotonic() + CLOSE_SECONDS
+    process.io_thread().end()  # what it had left to do is done here, by who waits for it
     for link in list(_links.values()):
         flushed(link, max(0.0, deadline - time.monotonic()))
     for hand_over in _last:

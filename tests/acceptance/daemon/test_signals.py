@@ -83,3 +83,33 @@ def test_what_stops_it_is_not_ignored(make_daemon: MakeDaemon, name: str) -> Non
     assert daemon.ended() == 0
     assert f"{name}: stopping" in daemon.log_text()
     assert os.path.exists(daemon.data / "LOCK")
+
+
+WHILE_IT_IS_IMPORTED = """
+import os, signal, sys
+class Sends:  # what is imported first of all that is not there before `main`
+    def find_spec(self, name, path=None, target=None):
+        if name == "walld.cli.entry_point":
+            for one in sys.argv.pop().split(","):
+                os.kill(os.getpid(), signal.Signals[one])
+sys.meta_path.insert(0, Sends())
+from walld.cli import main
+sys.exit(main())
+"""
+
+
+def test_none_ends_it_while_it_is_imported(make_daemon: MakeDaemon) -> None:
+    """They wait until its log is there."""
+    daemon = make_daemon()
+    command = [sys.executable, "-c", WHILE_IT_IS_IMPORTED, "serve", "--data", str(daemon.data)]
+    with daemon.log_path.open("wb") as log:
+        daemon.process = subprocess.Popen(
+            [*command, "--socket", daemon.socket_path, ",".join(IGNORED)],
+            env=environment(),
+            stderr=log,
+        )
+    until(lambda: daemon.is_ready() or daemon.process.poll() is not None, "it, or its end")  # type: ignore[union-attr]
+    assert daemon.process.poll() is None
+    for name in IGNORED:
+        daemon.logged(f"{name}: ignored")
+    assert daemon.terminate() == 0

@@ -6,13 +6,16 @@ import asyncio
 import errno
 import os
 import resource
+import subprocess
+import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 import walld_client
 from agents.process import Obedient
-from daemon_process import DaemonProcess, until
+from daemon_process import DaemonProcess, environment, until
 from walld_client import aio
 
 TAKEN = """
@@ -190,3 +193,75 @@ def test_awaited_requests_say_why(
         await client.close()
 
     asyncio.run(asks())
+
+
+ENDS = (
+    TAKEN
+    + """
+import sys, walld_client
+where, own_file, how = sys.argv[1:]
+client = walld_client.connect(where, timeout=1)
+if how == "forked":  # the parent has a thread already; it ends as its child did
+    before = client.reply("s"); before.token("one")
+    child = os.fork()
+    if child:
+        sys.exit(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+words = open(own_file, "w"); words.write("its own words")
+taken = take_all()
+reply = client.reply("s"); reply.token("x"); reply.token("y")
+if how == "closed":
+    client.close()
+class Slow:  # the modules of a large program take a while to go
+    def __del__(self):
+        for _ in range(3_000_000): pass
+slow = Slow()
+"""
+)
+
+
+@pytest.mark.parametrize("is_there", [True, False], ids=["daemon", "no daemon"])
+@pytest.mark.parametrize("how", ["open", "closed", "forked"])
+def test_a_program_that_ends_at_the_limit_ends_well(
+    daemon: DaemonProcess, tmp_path: Path, how: str, is_there: bool
+) -> None:
+    """Of a thread that wakes while the interpreter ends pthread_exit(3) is called. That loads a
+    library, for which there is no descriptor, and aborts the program.
+    """
+    where = daemon.socket_path if is_there else str(tmp_path / "nobody")
+    own_file = tmp_path / "words"
+    command = [sys.executable, "-c", ENDS, where, str(own_file), how]
+    done = subprocess.run(
+        command, check=False, env=environment(), capture_output=True, text=True, timeout=60
+    )
+    assert done.returncode == 0, done.stderr
+    assert own_file.read_text() == "its own words"
+
+
+FIRST_USES = (
+    TAKEN
+    + """
+import importlib, sys, walld_client
+if sys.argv[1] == "preloaded":
+    importlib.import_module("walld_client.preload")
+taken = take_all()
+for use in ("walld_client.connect('/nobody/here', timeout=1)", "client.session('s')",
+            "session.submit('Hello')"):
+    try:
+        made = eval(use)
+    except walld_client.WalldError as error:
+        print(type(error).__name__, "a module" in str(error))
+        break
+    client, session = (made, None) if "connect" in use else (client, made)
+"""
+)
+
+
+@pytest.mark.parametrize(
+    ("how", "said"), [("preloaded", "NotDurable False"), ("not", "Unavailable True")]
+)
+def test_what_is_first_used_at_the_limit_was_to_be_loaded_before(how: str, said: str) -> None:
+    command = [sys.executable, "-c", FIRST_USES, how]
+    done = subprocess.run(
+        command, check=False, env=environment(), capture_output=True, text=True, timeout=60
+    )
+    assert (done.returncode, done.stdout.strip()) == (0, said), done.stderr

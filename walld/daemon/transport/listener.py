@@ -16,6 +16,7 @@ import errno
 import grp
 import logging
 import os
+import shlex
 import socket
 import stat
 from contextlib import suppress
@@ -29,7 +30,7 @@ from walld.errors import ConfigError, UnsafePath, WalldError
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-__all__ = ["SocketFile", "adopt", "bind", "make_folder"]
+__all__ = ["SocketFile", "adopt", "bind", "make_folder", "make_socket_folder"]
 
 _log = logging.getLogger("walld")
 _BACKLOG = 4096
@@ -51,10 +52,33 @@ def make_folder(path: str) -> None:
         raise NotADirectoryError(errno.ENOTDIR, text, path) from None
 
 
+def make_socket_folder(path: str, group: str | None) -> None:
+    """That of a socket at `path`, and those above, where they are not there yet.
+
+    Raises ConfigError, and OSError, which names the path.
+    """
+    folder = _folder(path)
+    try:
+        os.makedirs(os.path.dirname(folder) or ".", exist_ok=True)
+        _make_last_folder(folder, group)
+    except FileExistsError:
+        pass
+    make_folder(folder)  # raises where there is something else
+
+
+def _make_last_folder(folder: str, group: str | None) -> None:
+    """For its owner alone; a group that may connect passes through it."""
+    gid = None if group is None else _group_id(group)
+    os.mkdir(folder, 0o700)
+    if gid is not None:
+        os.chown(folder, -1, gid)
+        os.chmod(folder, 0o750)
+
+
 def bind(path: str, mode: int, group: str | None) -> socket.socket:
     """Listen at `path`. Raises UnsafePath, ConfigError, OSError."""
     _check_way(_folder(path))  # before a folder is made where somebody's link leads
-    make_folder(_folder(path))
+    make_socket_folder(path, group)
     return _bind(path, mode, group)
 
 
@@ -64,7 +88,7 @@ def _bind_anew(path: str, mode: int, group: str | None) -> socket.socket:
     Who removes all of /run/user/1000 takes a while to make it again, and that is its own to make.
     """
     with suppress(FileExistsError):
-        os.mkdir(_folder(path), 0o700)
+        _make_last_folder(_folder(path), group)
     return _bind(path, mode, group)
 
 
@@ -125,6 +149,25 @@ def _check_way(folder: str) -> None:
         )
 
 
+def _shut_out(path: str, gid: int) -> str | None:
+    """Says of the first folder that a group cannot pass through on its way to the socket.
+
+    Not of one through which another group may: there are users of both, and access control lists.
+    """
+    with suppress(OSError):
+        for where, found in walk(_folder(path)):
+            mode = found.st_mode
+            may_pass = mode & stat.S_IXGRP or (mode & stat.S_IXOTH and found.st_gid != gid)
+            if stat.S_ISDIR(mode) and not may_pass:
+                return (
+                    f"socket {path}: its group {gid} cannot pass through {where} of uid "
+                    f"{found.st_uid}, gid {found.st_gid}, mode {stat.S_IMODE(mode):04o}: chgrp "
+                    f"{gid} {shlex.quote(where)} && chmod g+x {shlex.quote(where)}, or give "
+                    "another --socket"
+                )
+    return None
+
+
 def _remove_stale(path: str) -> None:
     try:
         found = os.lstat(path)
@@ -167,15 +210,21 @@ class SocketFile:
     """The path of a listening socket, by which agents find it. Used by one thread at a time."""
 
     def __init__(
-        self, path: str, listener: socket.socket, bind_anew: Callable[[], socket.socket] | None
+        self,
+        path: str,
+        listener: socket.socket,
+        bind_anew: Callable[[], socket.socket] | None,
+        group: str | None = None,
     ) -> None:
-        """bind_anew: None where the service manager opened the socket."""
+        """bind_anew: None where the service manager opened the socket. group: who may connect."""
         self._path = path
+        # Once: to look it up may ask a server of the network.
+        self._gid = None if group is None else _group_id(group)
         self._bind_anew = bind_anew
         self._file = _identity(path)
         self.listener = listener
         self.trouble: str | None = None
-        """Why nobody can connect by the path now; None where all is well."""
+        """Why some or all cannot connect by the path now; None where all is well."""
         self.bound_anew = 0
         """How often its file was removed, and made again."""
 
@@ -183,7 +232,7 @@ class SocketFile:
     def bound(cls, path: str, mode: int, group: str | None) -> SocketFile:
         """A socket of our own at `path`. Raises UnsafePath, ConfigError, OSError."""
         listener = bind(path, mode, group)
-        return cls(path, listener, lambda: _bind_anew(path, mode, group))
+        return cls(path, listener, lambda: _bind_anew(path, mode, group), group)
 
     @classmethod
     def passed(cls, fd: int) -> SocketFile:
@@ -205,15 +254,17 @@ class SocketFile:
         found = _identity(self._path)
         if self._bind_anew is None:
             # What was never seen may well be there, in another mount namespace.
-            self._say(self._file in (None, found), "it is the service manager's: restart its unit")
+            is_there = self._file in (None, found)
+            why = "it is the service manager's: restart its unit"
+            self._say(None if is_there else self._removed(why))
             return None
         if found is not None and found == self._file:
-            self._say(True, "")
+            self._say(None if self._gid is None else _shut_out(self._path, self._gid))
             return None
         try:
             self.listener = listener = self._bind_anew()
         except (WalldError, OSError) as error:
-            self._say(False, f"it cannot be bound anew: {error}")
+            self._say(self._removed(f"it cannot be bound anew: {error}"))
             return None
         self._file = _identity(self._path)
         self.trouble = None
@@ -221,15 +272,16 @@ class SocketFile:
         _log.warning("socket %s: its file was removed; bound anew", self._path)
         return listener
 
-    def _say(self, is_well: bool, why: str) -> None:
-        before, self.trouble = self.trouble, None
-        if not is_well:
-            self.trouble = f"socket {self._path}: its file was removed or replaced: {why}"
-        if before != self.trouble:
-            if self.trouble is None:
-                _log.info("socket %s: its file is there again", self._path)
+    def _removed(self, why: str) -> str:
+        return f"socket {self._path}: its file was removed or replaced: {why}"
+
+    def _say(self, trouble: str | None) -> None:
+        before, self.trouble = self.trouble, trouble
+        if before != trouble:
+            if trouble is None:
+                _log.info("socket %s: its file is there again, and its way open", self._path)
             else:
-                _log.error("%s", self.trouble)
+                _log.error("%s", trouble)
 
     def close(self) -> None:
         """At the end: close, and remove the file where it is still ours."""

@@ -16,6 +16,10 @@ Neither is the program's trouble: without a pipe the thread looks by itself, fou
 without a thread each further call of `keep` tries again (`link.py`, in its chores), and whoever
 waits for the daemon does its work meanwhile (`wait`, `work`).
 
+It ends before the interpreter does (`end`): a thread that wakes meanwhile is ended by
+pthread_exit(3), which loads a library for it, and at the limit of open files that aborts the
+program. From then on it is as where the kernel refused the thread.
+
 Invariant: one thread at a time does this work.
 """
 
@@ -35,6 +39,8 @@ __all__ = ["Attended", "IOThread"]
 _log = logging.getLogger("walld")
 _UNWOKEN_SECONDS = 0.25
 """How long it sleeps at most while nothing can wake it."""
+_END_SECONDS = _UNWOKEN_SECONDS + 0.05
+"""What `end` waits for it at most."""
 _PIPE_BYTES = 1 << 20
 """More than a pipe holds."""
 
@@ -59,7 +65,9 @@ class IOThread:
         self._pipe: tuple[int, int] | None = None
         self._working = threading.Lock()
         self.lacks_thread = False
-        """The kernel refused one. People were told; whoever calls `keep` next tries again."""
+        """The kernel refused one: people were told, and whoever calls `keep` next tries again. Or
+        it was ended."""
+        self._ended = False
 
     def keep(self, thing: Attended) -> None:
         """Look after `thing` until its `attend` says that there is no need. Never raises."""
@@ -68,7 +76,7 @@ class IOThread:
                 return
             if thing not in self._kept:
                 self._kept.append(thing)
-            if self._thread is None:
+            if self._thread is None and not self._ended:
                 self._start()
         self.wake()
 
@@ -89,9 +97,20 @@ class IOThread:
         self._thread = thread
         self.lacks_thread = False
 
+    def end(self) -> None:
+        """For good: the interpreter is about to end. One that is at something which takes longer
+        is left to it.
+        """
+        with self._lock:
+            self._ended = self.lacks_thread = True
+            thread = self._thread
+        if thread is not None:
+            self.wake()
+            thread.join(_END_SECONDS)
+
     def wait(self, told: threading.Event, timeout: float) -> bool:
-        """Wait until `told` is set; False: not within `timeout` seconds. Where the kernel refused
-        a thread the caller does its work meanwhile: nobody else would ever set it.
+        """Wait until `told` is set; False: not within `timeout` seconds. Where there is no thread
+        to be had the caller does its work meanwhile: nobody else would ever set it.
         """
         deadline = time.monotonic() + timeout
         while self.lacks_thread and not told.is_set():
@@ -131,7 +150,7 @@ class IOThread:
         with self._working:
             while True:
                 with self._lock:
-                    if not self._kept:
+                    if self._ended or not self._kept:
                         self._thread = None
                         return
                 self._round(None)
@@ -174,6 +193,8 @@ class IOThread:
     def _sleep(self, kept: list[Attended], seconds: float | None) -> list[tuple[Attended, int]]:
         """Wait, `seconds` at most, then what each kept thing's socket showed (0: nothing)."""
         reader = self._reader()
+        if self._ended and seconds is None:
+            return []  # maybe said before there was a pipe
         watched = {reader: poll.IN} if reader >= 0 else {}
         due = None if reader >= 0 else time.monotonic() + _UNWOKEN_SECONDS
         fds: list[int] = []

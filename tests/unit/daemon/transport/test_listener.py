@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import grp
 import os
 import shutil
 import socket
 import stat
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -301,3 +303,81 @@ def test_one_that_was_passed_is_taken_as_it_is(path: str) -> None:
     assert adopted.getsockname() == path
     adopted.close()
     assert os.path.lexists(path), "it belongs to the service manager"
+
+
+@pytest.fixture
+def group() -> Iterator[str]:
+    """One that is not this process's own, where that may be had."""
+    others = [one for one in grp.getgrall() if one.gr_gid not in (os.getegid(), 65534)]
+    if os.geteuid() == 0:
+        yield others[0].gr_name
+    else:
+        yield grp.getgrgid(os.getegid()).gr_name
+
+
+def access(folder: Path) -> tuple[int, int]:
+    found = folder.stat()
+    return found.st_gid, stat.S_IMODE(found.st_mode)
+
+
+def test_a_folder_that_is_made_lets_the_group_of_the_socket_pass(
+    tmp_path: Path, group: str
+) -> None:
+    """At a start and when it is made again, whatever the umask."""
+    folder = tmp_path / "run"
+    gid = grp.getgrnam(group).gr_gid
+    before = os.umask(0o077)
+    try:
+        ours = SocketFile.bound(str(folder / "s"), 0o660, group)
+        assert access(folder) == (gid, 0o750)
+        shutil.rmtree(folder)
+        first = ours.listener
+        assert ours.look() is not None
+        assert access(folder) == (gid, 0o750)
+    finally:
+        os.umask(before)
+    first.close()
+    ours.close()
+
+
+def test_a_folder_that_was_there_stays_as_it_was(tmp_path: Path, group: str) -> None:
+    before = access(tmp_path)
+    SocketFile.bound(str(tmp_path / "s"), 0o660, group).close()
+    assert access(tmp_path) == before
+
+
+def test_a_group_that_cannot_pass_is_said(
+    tmp_path: Path, group: str, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of folders above too; once, and it is over when the way is open. tmp_path's own are not
+    looked at: pytest makes them for one user.
+    """
+    walk = listener.walk
+    inside = str(tmp_path)
+    monkeypatch.setattr(
+        listener, "walk", lambda way: [one for one in walk(way) if one.path.startswith(inside)]
+    )
+    tmp_path.chmod(0o755)
+    folder = tmp_path / "run"
+    ours = SocketFile.bound(str(folder / "s"), 0o660, group)
+    gid = grp.getgrnam(group).gr_gid
+    assert (ours.look(), ours.trouble) == (None, None)
+    for shut, mode in ((folder, 0o700), (folder, 0o705), (tmp_path, 0o700)):
+        as_it_was = stat.S_IMODE(shut.stat().st_mode)
+        shut.chmod(mode)
+        for _ in range(2):
+            assert ours.look() is None
+            assert f"its group {gid} cannot pass through {shut} of" in str(ours.trouble)
+            assert f"mode {mode:04o}" in str(ours.trouble)
+        shut.chmod(as_it_was)
+        assert (ours.look(), ours.trouble) == (None, None)
+    said = [line for line in caplog.messages if "cannot pass" in line]
+    assert len(said) == 3
+    ours.close()
+
+
+def test_without_a_group_nobody_is_shut_out(path: str) -> None:
+    ours = SocketFile.bound(path, 0o600, None)
+    os.chmod(os.path.dirname(path), 0o700)
+    assert (ours.look(), ours.trouble) == (None, None)
+    ours.close()
