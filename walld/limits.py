@@ -144,7 +144,8 @@ rest is longer than the pause between two tokens of a few replies together, and 
 a first drain waits for its disk.
 """
 RECONNECT_GRACE_SECONDS: Final = 30.0
-"""Only for peers whose pid cannot be seen."""
+"""For peers whose pid cannot be seen. And so long behind a start no reply is proven absent while a
+living process that is to come back has not."""
 
 # --- when to flush ---
 FLUSH_BOUND_MS_DEFAULT: Final = 3000

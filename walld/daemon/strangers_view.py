@@ -8,8 +8,10 @@ An exact count of bytes, read after each token, is the length of each token of e
 and the age of a flush is the time of one. So whatever goes by token, byte or flush is rounded for
 strangers, and nothing is renewed more often than once a second. Fixed multiples would not do: who
 adds his own bytes finds out how far the next multiple is. So a counter takes its next step at a
-distance that is drawn anew for each step, and a gauge is rounded up or down by chance. What is seen
-is never above the truth for a counter, and on average true for a gauge.
+distance that is drawn anew for each step. A gauge is rounded up or down by chance, and that holds
+until it has moved by a distance that is drawn anew, too: drawn at each look, the mean of many would
+be the exact number of whoever stands still. What is seen is never above the truth for a counter,
+and less than two roundings from it for a gauge.
 
 Exact is what alerts are for: breaches of the flush bound, errors, what was lost.
 """
@@ -93,11 +95,30 @@ class _Steps:
         return self._seen or float(value >= 1)
 
 
+class _Held:
+    """A gauge that is seen in multiples of `grain`, less than two of them from the truth."""
+
+    __slots__ = ("_grain", "_high", "_low", "_seen")
+
+    def __init__(self, grain: float) -> None:
+        self._grain = grain
+        self._seen = self._low = self._high = 0.0
+
+    def of(self, value: float) -> float:
+        """A multiple, at its draw the nearer one more likely. None at all is seen at once."""
+        if value == 0 or not self._low < value < self._high:
+            grain = self._grain
+            self._seen = (value + _draw() * grain) // grain * grain
+            self._low, self._high = value - _draw() * grain, value + _draw() * grain
+        return self._seen
+
+
 class MetricsView:
     """The metrics of one daemon for strangers: a prometheus_client collector, for any thread."""
 
     def __init__(self, exact: CollectorRegistry) -> None:
         self._steps: dict[tuple[str, ...], _Steps] = {}
+        self._held = {name: _Held(grain) for name, grain in _GAUGES.items()}
         self._metrics = _Renewed(lambda: [self._coarse(one) for one in exact.collect()])
         self.registry = CollectorRegistry(auto_describe=False)
         self.registry.register(self)
@@ -120,8 +141,8 @@ class MetricsView:
 
     def _number(self, sample: Sample) -> float:
         name = sample.name
-        if (grain := _GAUGES.get(name)) is not None:
-            return _near(sample.value, grain)
+        if (held := self._held.get(name)) is not None:
+            return held.of(sample.value)
         if sample.labels.get("kind") in _TOKEN_KINDS:
             return self._step(sample.value, _EVENTS, name, sample.labels["kind"])
         if (grain := _COUNTERS.get(name)) is not None:
@@ -155,6 +176,7 @@ class StatusView:
 
     def __init__(self, exact: Callable[[], dict[str, object]]) -> None:
         self._exact = exact
+        self._held = {name: _Held(grain) for name, grain in _STATUS.items()}
         self._coarse = _Renewed(self._rounded)
 
     def status(self, sees_all: bool) -> dict[str, object]:
@@ -163,10 +185,10 @@ class StatusView:
 
     def _rounded(self) -> dict[str, object]:
         found = self._exact()
-        for name, grain in _STATUS.items():
+        for name, held in self._held.items():
             value = found[name]
             assert isinstance(value, int | float), f"{name} is a number"
-            found[name] = type(value)(_near(value, grain))
+            found[name] = type(value)(held.of(value))
         return found
 
 
@@ -185,8 +207,3 @@ class _Renewed(Generic[T]):
             if self._made is None or now - self._made[0] >= _SECONDS:
                 self._made = now, self._make()
             return self._made[1]
-
-
-def _near(value: float, grain: float) -> float:
-    """A multiple of `grain`, the nearer one more likely."""
-    return (value + _draw() * grain) // grain * grain

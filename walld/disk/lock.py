@@ -46,6 +46,7 @@ from walld.errors import DirectoryTaken, FormatError
 __all__ = ["Marks", "Owner", "holding"]
 
 _log = logging.getLogger("walld")
+_NOT_DIRECT = (errno.EINVAL, errno.EOPNOTSUPP)
 _NO_ID = 2**64
 """Above that of any segment."""
 
@@ -224,6 +225,7 @@ class Owner(Marks):
         self.path = os.path.join(root, LOCK_NAME)
         self._root_fd = _taken_root(root)
         self._fd = self._direct = -1
+        self._is_direct_refused = False
         flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW
         try:
             self._fd = patiently(lambda: os.open(self.path, flags, 0o600))
@@ -369,10 +371,29 @@ class Owner(Marks):
         return b"synced " in lines and raw[WRITTEN_AT:] == lines
 
     def _read_back(self) -> bytes:
-        if self._direct < 0:
-            return os.pread(self._fd, LOCK_BYTES, 0)
+        try:
+            raw = self._read_direct() if self._direct >= 0 else None
+            return os.pread(self._fd, LOCK_BYTES, 0) if raw is None else raw
+        except OSError as error:
+            why = f"read of {LOCK_NAME}: {error.strerror}"
+            raise OSError(error.errno, why, self.path) from error
+
+    def _read_direct(self) -> bytes | None:
+        """Past the page cache; None where that is refused, which a start's probe cannot exclude:
+        what is no whole block, or not where the disk wants it in memory, some refuse by chance.
+        """
         with mmap.mmap(-1, mmap.PAGESIZE) as page:  # O_DIRECT wants it aligned
-            os.preadv(self._direct, [page], 0)
+            try:
+                os.preadv(self._direct, [page], 0)
+            except OSError as error:
+                if error.errno not in _NOT_DIRECT:
+                    raise
+                if not self._is_direct_refused:
+                    self._is_direct_refused = True
+                    text = "a read past the page cache (O_DIRECT) is refused here (%s), though one"
+                    text += " at the start was not: read through it where that is so"
+                    _log.warning(f"%s: {text}", self.path, error.strerror)
+                return None
             return page[:LOCK_BYTES]
 
     def _opened_direct(self) -> int:
@@ -392,7 +413,7 @@ class Owner(Marks):
         except OSError as error:
             if direct >= 0:
                 os.close(direct)
-            if error.errno not in (errno.EINVAL, errno.EOPNOTSUPP):
+            if error.errno not in _NOT_DIRECT:
                 raise
             return -1
         return direct

@@ -64,6 +64,8 @@ class Engine:
         self.disk_full = False
         self.gap_word = "dropped"
         """What missing seqs of restored streams are put down to: what the start found of damage."""
+        self.returning_until = 0.0
+        """Until then whoever produced a restored stream may be on the way back."""
         self.is_unread = False
         """Something could not be read by the start: of any reply a later one may find more."""
         self.damaged_seqs: dict[int, list[Range]] = {}

@@ -81,16 +81,68 @@ def test_the_first_one_is_seen_at_once(
     assert seen(metrics, name) == 1
 
 
-def test_what_was_not_is_not_seen_and_a_gauge_is_true_on_average(
-    metrics: Metrics, seconds: list[float]
+def a_status(value: list[int]) -> StatusView:
+    return StatusView(lambda: dict.fromkeys(strangers_view._STATUS, value[0]))
+
+
+def said_by(view: StatusView) -> int:
+    value = view.status(False)["queue_bytes"]
+    assert isinstance(value, int)
+    return value
+
+
+def test_a_gauge_is_near_the_truth_and_on_average_true_where_it_is_first_seen(
+    seconds: list[float],
 ) -> None:
-    found = []
-    for _ in range(4000):
+    first = [said_by(a_status([BYTES // 4])) for _ in range(1000)]
+    assert set(first) == {0, BYTES}
+    assert sum(first) / len(first) == pytest.approx(BYTES / 4, abs=BYTES / 8)
+    behind = set[int]()
+    for _ in range(10):
+        value = [1000]
+        view = a_status(value)
+        for _ in range(100):
+            seconds[0] += 1
+            value[0] += 9973
+            away = said_by(view) - value[0]
+            assert abs(away) < 2 * BYTES
+            behind.add(away // 8192)
+    assert len(behind) > 8, "what is said tells little of where the gauge is"
+
+
+def test_a_gauge_that_stands_still_says_the_same_however_often_it_is_asked(
+    seconds: list[float],
+) -> None:
+    said = set[int]()
+    for _ in range(40):
+        view = a_status([BYTES * 3 // 2])
+        first = view.status(False)
+        for _ in range(50):
+            seconds[0] += 1
+            assert view.status(False) == first, "the mean of many is no exact number"
+        said.add(said_by(view))
+    assert said == {BYTES, 2 * BYTES}
+
+
+def test_a_gauge_of_a_page_holds_too_and_what_was_not_is_not_seen(seconds: list[float]) -> None:
+    gauges = Gauges(queue_bytes=BYTES * 3 // 2)
+    metrics = Metrics(Counters(), lambda: gauges, version="0", backend="trio")
+    asked = set[float]()
+    for _ in range(50):
         seconds[0] += 1
-        found.append(seen(metrics, "walld_queue_bytes"))
-        assert seen(metrics, "walld_queue_events") == 0
-    assert set(found) <= {0, BYTES}
-    assert sum(found) / len(found) == pytest.approx(1000, abs=900)
+        asked.add(seen(metrics, "walld_queue_bytes"))
+    assert asked in ({BYTES}, {2 * BYTES})
+    assert seen(metrics, "walld_queue_events") == 0
+
+
+def test_a_gauge_says_none_at_once(seconds: list[float]) -> None:
+    for _ in range(40):
+        value = [BYTES // 2]
+        view = a_status(value)
+        view.status(False)
+        value[0] = 0
+        seconds[0] += 1
+        assert said_by(view) == 0
 
 
 def test_breaches_of_the_bound_are_exact_and_buckets_add_up(

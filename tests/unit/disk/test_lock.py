@@ -159,6 +159,47 @@ def test_on_no_device_of_this_machine_the_lock_is_read_past_the_page_cache(tmp_p
             frozen.close()
 
 
+def test_where_a_read_past_the_page_cache_is_refused_later_it_goes_through_it(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Some of FUSE refuse it by the address of the buffer: at the probe of a start it went well."""
+    if not Path("/dev/shm").is_dir():
+        pytest.skip("no /dev/shm: no file system without a device to try it on")
+    with tempfile.TemporaryDirectory(dir="/dev/shm") as far:
+        owner = Owner(far, UUID)
+        if owner._direct < 0:
+            owner.close()
+            pytest.skip("tmpfs of this kernel takes no O_DIRECT (Linux 6.5 does)")
+        number = errno.EINVAL
+
+        def refused(fd: int, _buffers: object, _offset: int) -> int:
+            assert fd == owner._direct
+            raise OSError(number, os.strerror(number))
+
+        monkeypatch.setattr(os, "preadv", refused)
+        assert owner.is_owner()
+        assert owner.is_owner()
+        owner.begins(7)
+        with open(owner.path, "rb") as file:
+            told = parse_lock(file.read(), owner.path)
+        assert told is not None
+        assert told.first_no == 7
+        (said,) = [one.getMessage() for one in caplog.records if "O_DIRECT" in one.getMessage()]
+        assert said.startswith(f"{owner.path}: a read past the page cache (O_DIRECT) is refused"), (
+            said
+        )
+        number = errno.EIO
+        with pytest.raises(OSError, match="read of LOCK: Input/output error") as caught:
+            owner.is_owner()
+        assert (caught.value.errno, caught.value.filename) == (errno.EIO, owner.path)
+        number = errno.EINVAL
+        raw = Path(owner.path).read_bytes()
+        later = lock_record(LockRecord(owner.epoch + 1, UUID))
+        Path(owner.path).write_bytes(later + raw[len(later) :])
+        assert not owner.is_owner(), "a later owner is seen that way, too"
+        owner.close()
+
+
 @pytest.mark.parametrize(
     "raw",
     [

@@ -4,8 +4,9 @@ Owns: what they mean, who may ask for what, and reading one's own writes. Refuse
 (`server.py`), agents' events, reading files itself (`reply_reader.py`).
 
 Invariants
-- Q1 "Nothing" is said only when it is proven: the log has been scanned, and what the asking process
-  has handed the kernel is taken in. Otherwise the answer is an Error (P11).
+- Q1 "Nothing" is said only when it is proven: the log has been scanned, what the asking process has
+  handed the kernel is taken in, and other living processes that the log names are back from the
+  restart, or had their time for it. Otherwise the answer is an Error (P11).
 - Q2 Keys hold the uid of the peer's credentials: one user's replies do not exist for another. Root
   and the daemon's own user may name another uid.
 """
@@ -166,7 +167,7 @@ class ReplyRequests:
         await self._let_go(uid, request.session_id)
         replies = await self._replies(uid, request)
         if not replies:
-            self._prove_nothing(uid)
+            self._prove_nothing(connection, uid)
         outcome = "found" if replies else "nothing"
         self._engine.counters.recoveries[outcome] += 1
         return replies
@@ -327,14 +328,28 @@ class ReplyRequests:
         gone = (self._is_moved(one) or self._is_released(one) for one in streams)
         if not all(gone) or self.kept_of(*key):
             return True
-        self._prove_nothing(connection.uid)
+        self._prove_nothing(connection, connection.uid)
         return False
 
-    def _prove_nothing(self, uid: int) -> None:
-        """Raises where damaged bytes may hold what was asked for (Q1)."""
+    def _prove_nothing(self, connection: Connection, uid: int) -> None:
+        """Raises where damaged bytes may hold what was asked for, or a process that said it while
+        no daemon was there (Q1).
+        """
         doubt = self._doubt(uid)
         if doubt is not None:
             raise Refusal("unreadable", f"it is not among what can be read; but {doubt}")
+        engine = self._engine
+        if event_loop.now() < engine.returning_until and any(
+            stream.connection is None  # its owner's greeting resumes all that it holds
+            and stream.owner is not None
+            and stream.owner.visible
+            and stream.owner is not connection.process  # which names what it said itself
+            and stream.begin.uid == uid
+            and stream.no not in engine.turn_commit.streams
+            for stream in engine.registry.replies
+        ):
+            text = "not every process that has replies here has come back since the restart"
+            raise Refusal("behind", f"{text}; ask again")
 
     async def _resolve(self, connection: Connection, request: wire.Resolve) -> bool:
         uid = self.uid_of(connection, request.uid)
@@ -388,7 +403,7 @@ class ReplyRequests:
             if reply.session_id.startswith(request.prefix)
         ]
         if not found:
-            self._prove_nothing(uid)
+            self._prove_nothing(connection, uid)
         return found
 
 
