@@ -156,6 +156,11 @@ class Engine:
         waiters, self._flush_waiters = self._flush_waiters, []
         return self.batches.begin_flush(), waiters
 
+    def restored(self, gap_word: str, now: float) -> None:
+        """All that the start found is here. gap_word: what it puts missing seqs down to."""
+        self.gap_word = gap_word
+        self.returning_until = now + limits.RECONNECT_GRACE_SECONDS
+
     def written(self, sealed: SealedBatch, offset: int, now: float) -> None:
         """write(2) returned for a batch."""
         self.batches.now = now
