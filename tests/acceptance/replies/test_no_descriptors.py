@@ -198,7 +198,12 @@ def test_awaited_requests_say_why(
 ENDS = (
     TAKEN
     + """
-import sys, walld_client
+import sys, time, walld_client
+class Slow:  # goes first, while all descriptors are in use; the thread looks each 0.25 s
+    def __del__(self, now=time.monotonic):
+        until = now() + 1.0
+        while now() < until: pass
+slow = Slow()
 where, own_file, how = sys.argv[1:]
 client = walld_client.connect(where, timeout=1)
 if how == "forked":  # the parent has a thread already; it ends as its child did
@@ -211,10 +216,6 @@ taken = take_all()
 reply = client.reply("s"); reply.token("x"); reply.token("y")
 if how == "closed":
     client.close()
-class Slow:  # the modules of a large program take a while to go
-    def __del__(self):
-        for _ in range(3_000_000): pass
-slow = Slow()
 """
 )
 
