@@ -323,7 +323,7 @@ class Daemon:
         await self._turns.finish_moved()
         self.status.recovered(recovered, time.perf_counter() - begun)
         self.engine.gap_word = self.status.gap_word
-        self.engine.returning_until = event_loop.now() + limits.RECONNECT_GRACE_SECONDS
+        self.engine.returning_until = event_loop.now() + limits.RETURN_SECONDS
         # What a start made stays for good: it need not be looked at by each collection.
         gc.collect()
         gc.freeze()
