@@ -144,8 +144,11 @@ rest is longer than the pause between two tokens of a few replies together, and 
 a first drain waits for its disk.
 """
 RECONNECT_GRACE_SECONDS: Final = 30.0
-"""For peers whose pid cannot be seen. And so long behind a start no reply is proven absent while a
-living process that is to come back has not."""
+"""Only for peers whose pid cannot be seen."""
+RETURN_SECONDS: Final = 10.0
+"""So long behind a start no reply is proven absent while a living process that has some is away:
+clients try at least each 2 s. One that never comes, but lives, delays each "nothing" so long.
+"""
 
 # --- when to flush ---
 FLUSH_BOUND_MS_DEFAULT: Final = 3000

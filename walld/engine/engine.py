@@ -159,7 +159,7 @@ class Engine:
     def restored(self, gap_word: str, now: float) -> None:
         """All that the start found is here. gap_word: what it puts missing seqs down to."""
         self.gap_word = gap_word
-        self.returning_until = now + limits.RECONNECT_GRACE_SECONDS
+        self.returning_until = now + limits.RETURN_SECONDS
 
     def written(self, sealed: SealedBatch, offset: int, now: float) -> None:
         """write(2) returned for a batch."""
