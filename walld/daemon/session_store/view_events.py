@@ -142,9 +142,8 @@ class ViewEvents:
 
 def written(told: object, held: HeldEvents) -> bytearray:
     """A view of these events as JSON. For a thread. Refusal where both are too long."""
-    most = min(held.bytes_max - held.bytes, held.bytes_max // 2)
     try:
-        return view_json(told, most)
+        return view_json(told, held.bytes_max - held.bytes)
     except TooLong:
         raise _too_long(held) from None
 
