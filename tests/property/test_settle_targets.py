@@ -37,7 +37,8 @@ def is_it(call: CallAccount, row: dict[str, Any]) -> bool:
         return (call.turn, *place) == (row["turn"], of["stream"], of["seq"])
     same = (call.turn, call.call_id) == (row["turn"], row["call_id"])
     intent = None if call.intent is None else call.intent.id
-    return same and intent == row["intent"] and (row["tool"] == "" or call.name == row["tool"])
+    is_named = row["tool"] not in ("", "unknown")  # of a start whose intent is lost
+    return same and intent == row["intent"] and (not is_named or call.name == row["tool"])
 
 
 def named(rows: list[dict[str, Any]]) -> dict[tuple[Any, ...], str]:

@@ -123,7 +123,7 @@ MUTANTS = (
         "self._engine.since)\n",
         "        self._done(connection, resume)\n",
         "P4",
-        "104",
+        "1580",
     ),
     Mutant(
         "acks only to the connection that spoke last",

@@ -41,7 +41,7 @@ MUTANTS = (
         "        )\n",
         "",
         "P2",
-        "190",
+        "390",
     ),
     Mutant(
         "client: resends the newest first",
@@ -108,7 +108,7 @@ MUTANTS = (
         "        return [framing.encode(hello), *map(framing.encode, resumes)]\n",
         "        return [framing.encode(hello), *map(framing.encode, resumes[:0])]\n",
         "P2",
-        "1046",
+        "390",
     ),
     Mutant(
         "client: does not say that a stream it resumes is released",

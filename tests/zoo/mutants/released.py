@@ -19,7 +19,7 @@ MUTANTS = (
         "        if is_unwritten and not stream.is_anew:\n"
         "            return\n",
         "P5",
-        "1838",
+        "223",
     ),
     Mutant(
         "released before its first flush, though it has records",

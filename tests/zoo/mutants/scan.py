@@ -13,7 +13,7 @@ MUTANTS = (
         "            found = self._search(position + BATCH_ALIGNMENT)\n",
         "            found = self.facts.size\n",
         "C3",
-        "815",
+        "178",
     ),
     Mutant(
         "the CRC of a payload is not checked",
@@ -32,7 +32,7 @@ MUTANTS = (
         "    magic, kind",
         "    magic, kind",
         "C2",
-        "733",
+        "94",
     ),
     Mutant(
         "the CRC of a record is not checked when it is read alone",
@@ -40,7 +40,7 @@ MUTANTS = (
         "    if not check_body(stream_no, body):\n",
         "    if len(body) < BODY_CRC_BYTES:\n",
         "P9",
-        "32",
+        "1891",
     ),
     Mutant(
         "what is missing above W is called corrupt",

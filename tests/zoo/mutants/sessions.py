@@ -73,7 +73,7 @@ MUTANTS = (
         "    return Joined(whole, cut)\n",
         "    return Joined(kept, [])\n",
         "H2",
-        "40",
+        "120",
     ),
     Mutant(
         "sessions: after a start every open turn counts as lost",

@@ -76,7 +76,7 @@ MUTANTS = (
         "        elif event.seq < stream.next_seq:\n",
         "        elif event.seq < stream.written_seq:\n",
         "P2",
-        "113",
+        "1046",
     ),
     Mutant(
         "of a run that overlaps what was taken nothing is taken",

@@ -34,7 +34,7 @@ MUTANTS = (
         "        except FileNotFoundError:\n"
         "            return\n",
         "P5",
-        "190",
+        "1838",
     ),
     Mutant(
         "what is in the batch being built is not read",

@@ -85,7 +85,7 @@ MUTANTS = (
         "                segment.first_batch = min(segment.first_batch, synced_no + 1)\n",
         "                assert segment.first_batch\n",
         "G1",
-        "263",
+        "1838",
     ),
     Mutant(
         "a failed sync poisons the current segment alone",
@@ -117,7 +117,7 @@ MUTANTS = (
         "        return self._unsynced_since + min(period, self.bound)\n",
         "        return self._unsynced_since + 100 * period\n",
         "P4",
-        "190",
+        "50115",
     ),
     Mutant(
         "a stop does not flush",
@@ -133,7 +133,7 @@ MUTANTS = (
         "        await self._syncer.sync_all()\n        if",
         "        self._syncer.wake()\n        if",
         "P4",
-        "190",
+        "40",
     ),
     Mutant(
         "a batch that was written again with the others is written once more",
@@ -143,7 +143,7 @@ MUTANTS = (
         "                if sealed.batch.batch_no < self._engine.batches.synced_no:\n"
         "                    return 0.0",
         "W1",
-        "200",
+        "247",
     ),
     Mutant(
         "a daemon whose directory was taken writes on",
@@ -151,7 +151,7 @@ MUTANTS = (
         "        if not self._owner.is_owner():\n",
         "        if False:\n",
         "W4",
-        "s97",
+        "s111",
     ),
     Mutant(
         "a daemon whose directory was taken goes on with its files",
