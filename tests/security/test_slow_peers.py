@@ -83,7 +83,7 @@ def test_a_thousand_peers_that_send_a_byte_a_second(daemon: Daemon) -> None:
             took.append(time.perf_counter() - at)
         for one in list(slow):
             try:
-                one.send(FRAME[rounds : rounds + 1])
+                one.send(FRAME[rounds - 1 : rounds])
             except (BrokenPipeError, ConnectionResetError):
                 pass
             except BlockingIOError:
