@@ -103,8 +103,15 @@ class _TracedDaemon(ForkedDaemon):
 
     def injected(self) -> list[str]:
         """Lines of strace about calls that did not do what they were asked to."""
+        return [line for line in self._traced() if "(INJECTED)" in line]
+
+    def ended_with(self, line: str) -> bool:
+        """It is about the last call that strace saw."""
+        return self._traced()[-1] == line
+
+    def _traced(self) -> list[str]:
         text = self.trace.read_text(errors="replace") if self.trace.exists() else ""
-        return [line for line in text.splitlines() if "(INJECTED)" in line]
+        return text.splitlines()
 
 
 class History(Life):
@@ -173,6 +180,8 @@ class History(Life):
         if self.deaths or " ready: " not in log:
             return
         for line in injected:
+            if self.first.ended_with(line):
+                continue  # it may have been killed before it could say so
             found = re.search(r"(?:pwrite64|fdatasync)\(\d+<\S+/wal/\S+\.wal>.* = -1 (\w+)", line)
             if found and found[1] != "EINTR":
                 words = os.strerror(getattr(errno, found[1]))
