@@ -186,9 +186,6 @@ def resume(
     compared = compare(fingerprint_then(events), seen_now(events, workspace), written)
     doubtful = may_have_started(account, events, last_seq)
     open_calls = [*open_tools(account, doubtful), *elsewhere]
-    # Who allowed a call allowed one run: where its retry has the grant, that alone may run.
-    handed_on = {id(one.grant_of) for one in open_calls if takes_over(one, doubtful, now_ms)}
-    open_calls = [one for one in open_calls if id(one) not in handed_on]
     workers = _of_open_turns(workers, account)
     is_worked_on, word_of = _worked_on(workers, said), words_of(policy)
     facts = [
@@ -203,6 +200,15 @@ def resume(
         else one
         for call, one in zip(open_calls, facts, strict=True)
     ]
+    # Who allowed a call allowed one run: where its retry has the grant, of both that alone may run.
+    # What must not run, as its process is still there, say, stays in the way of both.
+    handed_on = {id(one.grant_of) for one in open_calls if takes_over(one, doubtful, now_ms)}
+    left = [
+        (call, one)
+        for call, one in zip(open_calls, facts, strict=True)
+        if id(call) not in handed_on or rule_of(one).may != "run"
+    ]
+    open_calls, facts = [call for call, _ in left], [one for _, one in left]
     names = names_of(account.calls.calls, elsewhere)
     judged = [
         _judged(call, one, names[id(call)]) for call, one in zip(open_calls, facts, strict=True)

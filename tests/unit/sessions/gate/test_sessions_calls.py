@@ -15,6 +15,7 @@ from walld.daemon.session_store.fork_contents import forked_session
 from walld.sessions.gate.fork import BEFORE_FIRST
 from walld.sessions.gate.imported import settled_there, untold
 from walld.sessions.gate.pending import pending
+from walld.sessions.gate.processes import processes_of
 from walld.sessions.gate.resume import resume
 from walld.sessions.gate.turn_history import history_of
 from walld.sessions.state.entries import event_line, events_of
@@ -312,6 +313,20 @@ def test_one_of_a_granted_call_and_its_retry_may_run(log: Log) -> None:
     log.add("tool_started", {"call_id": "k3"}, turn=turn)
     log.add("tool_finished", {"call_id": "k3", "result": "r"}, turn=turn)
     assert waiting(log) == {}
+
+
+def test_a_granted_call_that_still_runs_is_in_the_way_of_its_retry(log: Log) -> None:
+    """Who forces a grant upon it allows nothing beside it."""
+    named = {"call_id": "c", "pid": 7, "start": 9, "boot": "b"}
+    log.tool("t", "c", **ASKS)
+    log.add("tool_started", named, turn="t")
+    turn = retry(log, 2)
+    grant(log, "c")
+    log.tool(turn, "k1", **ASKS)
+    (process,) = processes_of(log.events)
+    told = waiting(log, processes={process: "running"})
+    assert told["c"] == ("never", "still_runs")
+    assert waiting(log, processes={process: "gone"}) == {"k1": ("run", "never_started")}
 
 
 @pytest.mark.parametrize(
