@@ -109,9 +109,12 @@ def test_a_page_reads_the_end_of_the_file(
     else:
         talk(session, 0, 1000)
     session.messages(last=10)  # makes the index
-    begun = read_bytes(daemon)
-    page = session.messages(last=10)
-    of_page, begun = read_bytes(daemon) - begun, read_bytes(daemon)
+    took = []
+    for _ in range(5):
+        begun = read_bytes(daemon)
+        page = session.messages(last=10)
+        took.append(read_bytes(daemon) - begun)
+    of_page, begun = min(took), read_bytes(daemon)  # a checkpoint may read beside some of them
     whole = session.messages()
     of_all = read_bytes(daemon) - begun
     assert page == whole[-len(page) :]
