@@ -25,7 +25,7 @@ from walld.sessions.state.entries import line_event
 from walld.sessions.state.events import Event
 from walld.sessions.views.event_memory import shortened
 from walld.sessions.views.message_page import NeedsMore, cursor_seq, page
-from walld.sessions.views.tail_index import READ_TYPES, TailIndex
+from walld.sessions.views.tail_index import TailIndex
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
@@ -83,19 +83,12 @@ class _Known:
 
     def _take(self, line: bytes) -> None:
         try:
-            head = _decode_head(line)
-            if head.seq != self.index.last_seq + 1:
-                raise FormatError(f"line {head.seq} stands behind {self.index.last_seq}")
-            if head.type not in READ_TYPES:
-                self.index.pass_over(head.seq, head.turn)
-                return
-            payload = _decode_payload(head.payload)
+            event = _decode_event(line)
         except (msgspec.DecodeError, UnicodeDecodeError):  # half a character
-            self.index.take(line_event(line))
-            return
-        self.index.take(
-            Event(seq=head.seq, id=head.id, type=head.type, turn=head.turn, payload=payload)
-        )
+            event = line_event(line)
+        if event.seq != self.index.last_seq + 1:
+            raise FormatError(f"line {event.seq} stands behind {self.index.last_seq}")
+        self.index.take(event)
 
 
 class MessagePages:
@@ -219,15 +212,5 @@ def _shortened_from(end: int, event: Event) -> Event:
     return event if event.seq < end else shortened(event)
 
 
-class _Head(msgspec.Struct):
-    """What of a line is looked at first."""
-
-    seq: int
-    id: str
-    type: str
-    payload: msgspec.Raw
-    turn: str | None = None
-
-
-_decode_head = msgspec.json.Decoder(_Head).decode
-_decode_payload = msgspec.json.Decoder(dict[str, Any]).decode
+_decode_event = msgspec.json.Decoder(Event).decode
+"""In half the time of `line_event`: the index looks at fields alone that are named alike in both."""

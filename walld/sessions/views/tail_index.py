@@ -26,9 +26,10 @@ from walld.sessions.state.account import calls_in, results_in
 from walld.sessions.state.events import Event, check_payload
 from walld.sessions.state.tools import TOOL_TYPES
 
-__all__ = ["READ_TYPES", "TailIndex"]
+__all__ = ["TailIndex"]
 
 _OF_MESSAGES: Final = frozenset(("message", "turn_submitted", "branch_summary"))
+_WORDS: Final = frozenset(("role", "content"))
 _NUMBER_BYTES: Final = 32
 _ANSWERED: Final = 1
 _OPEN: Final = 2
@@ -113,28 +114,24 @@ class TailIndex:
 
     def take(self, event: Event) -> None:
         """The next entry, in order of seq."""
-        kind = event.type
-        self.pass_over(event.seq, event.turn)
-        if (take := _TAKES.get(kind)) is not None:
-            take(self, event)
-            if self._reach < event.seq:
-                self._cut()
-        if kind in _OF_MESSAGES:
-            if self._reach == event.seq:
-                self._starts.append(event.seq)
-                self._counts.append(self._count)
-            self._count += 1
-
-    def pass_over(self, seq: int, turn: str | None) -> None:
-        """The next entry, where its type is none that is read."""
+        kind, seq, turn = event.type, event.seq, event.turn
         assert seq > self.last_seq, f"{seq} after {self.last_seq}"
         self.last_seq = self._reach = seq
-        if turn is not None and turn != self._last_turn:
-            self._first.setdefault(hash(("turn", turn)), seq)
-            self._last_turn = turn
-        if turn is not None and self._tied and hash(turn) in self._tied:
-            self._name("turn", turn)
+        if turn is not None:
+            if turn != self._last_turn:
+                self._first.setdefault(hash(("turn", turn)), seq)
+                self._last_turn = turn
+            if self._tied and hash(turn) in self._tied:
+                self._name("turn", turn)
+        if (take := _TAKES.get(kind)) is not None:
+            take(self, event)
+        if self._reach < seq:
             self._cut()
+        if kind in _OF_MESSAGES:
+            if self._reach == seq:
+                self._starts.append(seq)
+                self._counts.append(self._count)
+            self._count += 1
 
     def opening(self, start: int, events: Iterable[Event]) -> list[Event]:
         """What is said of turns that these events, from `start` on, go on with: that they were
@@ -228,6 +225,8 @@ class TailIndex:
     def _message(self, event: Event) -> None:
         payload = event.payload
         self._name("entry", event.id)
+        if payload.keys() <= _WORDS and isinstance(payload.get("content"), str):
+            return  # it says no call, no result and no other name: most do
         stream, step = payload.get("_wal_stream"), payload.get("_wal_seq")
         if isinstance(stream, str):
             self._first.setdefault(hash(("stream", stream)), event.seq)
@@ -357,5 +356,3 @@ _TAKES: Final = {
     "message_edit": TailIndex._edited,
     "compaction": TailIndex._edited,
 }
-READ_TYPES: Final = frozenset(_TAKES)
-"""What an entry of these says counts, beside its turn."""
