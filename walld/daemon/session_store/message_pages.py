@@ -213,4 +213,4 @@ def _shortened_from(end: int, event: Event) -> Event:
 
 
 _decode_event = msgspec.json.Decoder(Event).decode
-"""In half the time of `line_event`: the index looks at fields alone that are named alike in both."""
+"""Half of `line_event`'s time; the index looks at fields alone that are named alike in both."""
