@@ -48,6 +48,8 @@ longer one is refused, and pages tell it.
 """
 JUDGED_BYTES_MAX: Final = 512 * MIB
 """The same of views without words, which have no pages: some 500,000 events of any length."""
+FORK_BYTES_MAX: Final = 256 * MIB
+"""Of the events that a fork copies and its lines: some 100 MB of words, or 200,000 events."""
 TAIL_INDEX_BYTES_MAX: Final = 64 * MIB
 """All indexes of sessions whose last messages were asked for: the one asked longest ago goes."""
 KEPT_FOLDS_BYTES_MAX: Final = 32 * MIB

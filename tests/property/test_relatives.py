@@ -92,7 +92,9 @@ class Member:
         child = Member(number)
         request = wire.Fork(1, "s", f"f{number}", at, whole)
         last_seq = self.events[-1].seq if self.events else 0
-        for event in events_of(forked_session(self.written, request, 0, 5, last_seq).lines):
+        for event in events_of(
+            forked_session(events_of(self.written), request, 0, 5, last_seq).lines
+        ):
             child.log.undos.append(child.log.state.apply(event))
             child.log.events.append(event)
         begun = calls_of(child.events)

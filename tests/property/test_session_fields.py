@@ -15,7 +15,7 @@ from walld_client.wire import messages as wire
 
 from walld.daemon.session_store.fork_contents import forked_session
 from walld.sessions.gate.imported import settled_there, untold, untold_files
-from walld.sessions.state.entries import event_line, events_of
+from walld.sessions.state.entries import events_of
 from walld.sessions.state.events import KNOWN, Event
 from walld.sessions.state.session_state import SessionState
 from walld.sessions.views.projections import PROJECTIONS, project
@@ -82,8 +82,8 @@ def _look_at(events: list[Event], what: object) -> None:
     for event in events:
         state.apply(event)
     assert SessionState.from_base(state.to_base()).last_seq == state.last_seq
-    lines = [event_line(one, json.dumps(one.payload).encode(), b"\0" * 16) for one in events]
-    project("resume", events_of(forked_session(lines, wire.Fork(1, "s", "f"), 0, 5).lines), {})
+    copied = forked_session(events, wire.Fork(1, "s", "f"), 0, 5)
+    project("resume", events_of(copied.lines), {})
     untold(events, events[-1].seq, events[:-1])
     settled_there(events, events[-1].seq, events[:-1])
     untold_files(events, events[:-1])

@@ -463,7 +463,7 @@ def fork_of(events: list[Event], at: str | None, whole: bool, last_seq: int) -> 
     """What the daemon makes of them."""
     lines = [event_line(one, json.dumps(one.payload).encode(), b"\0" * 16) for one in events]
     request = wire.Fork(1, "s", f"f{last_seq}", at, whole)
-    return events_of(forked_session(lines, request, 0, 5, last_seq).lines)
+    return events_of(forked_session(events_of(lines), request, 0, 5, last_seq).lines)
 
 
 @settings(max_examples=200)

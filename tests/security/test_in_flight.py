@@ -15,12 +15,14 @@ from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
+import walld_client
 from daemon_process import DaemonProcess, environment, until
 from strangers import as_user, needs_root, resident_bytes
 from walld_client.wire import messages as wire
 from walld_client.wire.framing import encode
 from wire_peer import Daemon, Healthy, Peer, text_of
 
+from bench.machine import peak_bytes
 from walld import limits
 from walld.disk.real import RealDisk
 from walld.ledger.line import chain_of, header_line, make_line
@@ -170,12 +172,28 @@ peer = socket.socket(socket.AF_UNIX)
 peer.connect(sys.argv[2])
 peer.sendall(bytes.fromhex(sys.argv[3]))
 said = b""
-while b"text 359 " not in said and b"view_length" not in said:
+while b"text 189 " not in said and b"view_length" not in said:
     piece = peer.recv(1 << 18)
     assert piece, said[-200:]
     said = said[-20:] + piece
 print("view_length" if b"view_length" in said else "told")
 """
+
+
+def write_long(daemon: DaemonProcess, uid: int, count: int) -> None:
+    """A session of so many messages of 250 KiB, while no daemon runs."""
+    previous, lines = chain_of(header_line(uid, "long")), list[bytes]()
+    for seq in range(1, count + 1):
+        text = f"text {seq - 1} ".encode() + b"x" * 250 * limits.KIB
+        payload = b'{"role":"user","content":"%s"}' % text
+        parent = f"e{seq - 1}" if lines else None
+        lines.append(make_line(seq, f"e{seq}", 1, "message", payload, previous, parent=parent))
+        previous = chain_of(lines[-1])
+    disk = RealDisk(str(daemon.data))
+    try:
+        LedgerStore(disk).append(uid, "long", 1, lines)
+    finally:
+        disk.close()
 
 
 @needs_root
@@ -189,16 +207,8 @@ def test_long_views_of_several_users_take_turns(
     daemon.reader.session("short").message("user", "hello")
     assert daemon.terminate() == 0
     users = (61001, 61002, 61003)
-    disk = RealDisk(str(daemon.data))
     for uid in users:
-        previous, lines = chain_of(header_line(uid, "long")), list[bytes]()
-        for seq in range(1, 361):
-            text = f"text {seq - 1} ".encode() + b"x" * 250 * limits.KIB
-            payload = b'{"role":"user","content":"%s"}' % text
-            lines.append(make_line(seq, f"e{seq}", 1, "message", payload, previous))
-            previous = chain_of(lines[-1])
-        LedgerStore(disk).append(uid, "long", 1, lines)
-    disk.close()
+        write_long(daemon, uid, 190)
     daemon.start()
     assert daemon.process is not None
     before = resident_bytes(daemon.process.pid)
@@ -216,5 +226,33 @@ def test_long_views_of_several_users_take_turns(
             most = max(most, resident_bytes(daemon.process.pid))
     assert [one.result() for one in others] == ["told"] * len(users)
     assert count > 3, "nobody was there beside them"
-    print(f"\n3 views of 88 MiB: {before >> 20} to {most >> 20} MiB")
+    print(f"\n3 views of 46 MiB: {before >> 20} to {most >> 20} MiB")
     assert most < 200 * limits.MIB
+
+
+@pytest.mark.parametrize(("count", "is_made"), [(360, True), (1600, False)])
+def test_a_fork_of_a_long_session_holds_a_bounded_part(
+    make_daemon: Callable[..., DaemonProcess], count: int, is_made: bool
+) -> None:
+    """Of 50 MB it took 280 MB: any user's of 525 MB ended the daemon."""
+    daemon = make_daemon().start()
+    assert daemon.terminate() == 0
+    write_long(daemon, os.geteuid(), count)
+    daemon.is_executed = True  # its peak of memory is its own
+    daemon.start()
+    assert daemon.process is not None
+    before = resident_bytes(daemon.process.pid)
+    client = walld_client.connect(daemon.socket_path, timeout=120)
+    try:
+        if is_made:
+            client.session("long").fork(None, "copy")
+            assert client.session("copy").append("app.note", {}).seq == count + 2
+        else:
+            with pytest.raises(walld_client.Refused, match="view_length"):
+                client.session("long").fork(None, "copy")
+            assert client.session("copy").messages() is None
+        grown = peak_bytes(daemon.process.pid) - before
+    finally:
+        client.close()
+    print(f"\na fork of {count * 250 >> 10} MiB: +{grown >> 20} MiB")
+    assert grown < (4 * count * 250 * limits.KIB if is_made else limits.FORK_BYTES_MAX * 5 // 4)

@@ -381,7 +381,7 @@ class LedgerStore:
         if not allow_gap:
             check_follows(path, FoundLine(0, 0, header), first_seq, lines[0])
         self._disk.make_dir(path.rpartition("/")[0])
-        self._disk.replace(path, header + b"".join(lines))
+        self._disk.replace(path, b"".join([header, *lines]))
         self._failed.discard(path)
         return first_seq + len(lines) - 1
 

@@ -216,22 +216,27 @@ class SessionRequests:
         if (no_room := await self._turns.settle(uid, request.session_id)) is not None:
             raise no_room  # the copy would lack a reply
         with self._sessions.forks.source(uid, request.session_id) as source:
-            found = await self._sessions.lines(uid, request.session_id)
+            found = await self._view_events.lines(uid, request.session_id)
             if found is None:
                 self._sessions.check_known(uid, request.session_id)
                 text, limit = "there is no such session", "a session that was written"
                 raise Refusal("unknown_session", text, request.session_id, limit)
             await self._written(uid, request.session_id)
-            job = partial(forked_session, found.lines, request, uid, self._wall_ms(), found.until)
-            try:
-                made = await self._files.views.run(job)
-            except ProtocolError as error:
-                raise Refusal(error.code, error.message, error.got, error.limit) from None
-            if not await self._sessions.exists(uid, request.new_id):
-                self._sessions.check_known(uid, request.new_id)
-            if not await self._sessions.create(uid, request.new_id, made, source):
-                text = "new_id names a session that is there"
-                raise Refusal("session_exists", text, request.new_id, "a new id")
+            most = limits.FORK_BYTES_MAX
+            async with self._view_events.held(
+                uid, request.session_id, found, bytes_max=most
+            ) as held:
+                arguments = held.events, request, uid, self._wall_ms(), found.until, held.hold
+                try:
+                    made = await self._files.views.run(partial(forked_session, *arguments))
+                except ProtocolError as error:
+                    raise Refusal(error.code, error.message, error.got, error.limit) from None
+                held.events.clear()
+                if not await self._sessions.exists(uid, request.new_id):
+                    self._sessions.check_known(uid, request.new_id)
+                if not await self._sessions.create(uid, request.new_id, made, source):
+                    text = "new_id names a session that is there"
+                    raise Refusal("session_exists", text, request.new_id, "a new id")
         last = line_event(made.lines[-1])
         return [wire.Placed(last.seq, last.id)]
 

@@ -22,12 +22,12 @@ from walld.errors import Refusal
 from walld.ledger.line import chain_of
 from walld.sessions.gate.fork import BEFORE_FIRST, check_copy, forked, left_behind
 from walld.sessions.gate.possibly_run import CAME_FROM, unfinished_imports
-from walld.sessions.state.entries import entry_event, event_line, events_of, free_id
+from walld.sessions.state.entries import entry_event, event_line, free_id
 from walld.sessions.state.events import check_payload
 from walld.sessions.state.session_state import SessionState
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Iterator, Sequence
 
     from walld.sessions.state.events import Event
 
@@ -44,33 +44,40 @@ class Forked(NamedTuple):
 
 
 def forked_session(
-    lines: Sequence[bytes], request: wire.Fork, uid: int, at_ms: int, until: int = 0
+    events: Sequence[Event],
+    request: wire.Fork,
+    uid: int,
+    at_ms: int,
+    until: int = 0,
+    hold: Callable[[int], None] | None = None,
 ) -> Forked:
-    """The new session. For a thread. ProtocolError, Refusal, FormatError.
+    """The new session. For a thread. ProtocolError, Refusal.
 
-    until: the highest seq that the source gave. Of what it lost the `forked` entry tells.
+    events: of the source. until: the highest seq that it gave. Of what it lost the `forked` entry
+    tells. hold: told of each line's bytes; what it raises ends this.
     """
     state, chain = SessionState(), SessionLog.first_chain(uid, request.new_id)
     made = []
-    for entry in _entries(lines, request, until):
+    for entry in _entries(events, request, until):
         event = entry_event(state, entry, None, at_ms)
         problem = check_copy(state, event)
         if problem is not None and not request.whole:
             raise Refusal(problem.code, problem.message, problem.got, problem.limit)
         line = event_line(event, entry.payload, chain)
+        if hold is not None:
+            hold(len(line))
         state.apply(event)
         chain = chain_of(line)
         made.append(line)
     return Forked(made, state.to_base())
 
 
-def _entries(lines: Sequence[bytes], request: wire.Fork, until: int) -> list[wire.NewEntry]:
-    events = list(events_of(lines))
+def _entries(events: Sequence[Event], request: wire.Fork, until: int) -> Iterator[wire.NewEntry]:
+    """One at a time: all of them would hold each text once more."""
     copies = forked(events, request.at, request.whole)
     state = SessionState()
     for copy in copies:
         state.apply(copy)
-    entries = [_entry(copy) for copy in copies]
     names = (f"forked:{request.new_id}" + ":more" * at for at in count())
     missing = {"missing": _missing(events, until)}
     told = left_behind(events, copies, request.at, request.whole, until)
@@ -85,15 +92,18 @@ def _entries(lines: Sequence[bytes], request: wire.Fork, until: int) -> list[wir
             _sources(request, told, as_of),
         )
     )
-    entries = [*firsts, *entries, *lasts]
+    yield from firsts
+    yield from map(_entry, copies)
+    yield from lasts
+    count_given = len(firsts) + len(copies) + len(lasts)
     if request.whole and request.at is not None:
         moved = _dumps({"target": None if request.at == BEFORE_FIRST else request.at})
         wanted = f"forked:{request.new_id}:leaf"
-        entries.append(wire.NewEntry("leaf", moved, free_id(state, wanted)))
-    for turn in state.journal.open_turns():
-        wanted = f"{turn.turn_id}:forked:{len(entries) + 1}"
-        entries.append(interruption(turn.turn_id, "forked", free_id(state, wanted)))
-    return entries
+        yield wire.NewEntry("leaf", moved, free_id(state, wanted))
+        count_given += 1
+    for at, turn in enumerate(state.journal.open_turns(), count_given + 1):
+        wanted = f"{turn.turn_id}:forked:{at}"
+        yield interruption(turn.turn_id, "forked", free_id(state, wanted))
 
 
 def _source(request: wire.Fork, **more: object) -> bytes:

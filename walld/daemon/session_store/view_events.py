@@ -1,4 +1,4 @@
-"""Reads the events that a view is made of, in bounded memory.
+"""Reads the events that a view or a fork is made of, in bounded memory.
 
 Owns: how much they take, and that one long session is folded at a time. Refuses: what a view tells
 (`sessions/views/`), its answer's bytes, where lines stand (`open_sessions.py`).
@@ -10,7 +10,7 @@ user waits for one view of bounded length.
 
 Invariant
 - Q5 All views together hold VIEW_BYTES_MAX of events and answers in the making (of a view without
-  words, which has no pages, JUDGED_BYTES_MAX), and those of short sessions besides (1 MiB of lines,
+  words, which has no pages, JUDGED_BYTES_MAX; of a fork FORK_BYTES_MAX with its lines), and those of short sessions besides (1 MiB of lines,
   for each user that asks); one that would take more is refused.
 """
 
@@ -77,12 +77,16 @@ class HeldEvents:
             event = read if self._keep is None else self._keep(read)
             if event is not None:
                 self.events.append(event)
-                self.bytes += held_bytes(event)
+                self.hold(held_bytes(event))
             if self._tail_from is not None and line_seq(line) >= self._tail_from:
                 self.tail.append(line)
-                self.bytes += len(line)
-            if self.bytes > self.bytes_max:
-                raise _too_long(self)
+                self.hold(len(line))
+
+    def hold(self, count: int) -> None:
+        """So many bytes more. Refusal beyond what a view may hold."""
+        self.bytes += count
+        if self.bytes > self.bytes_max:
+            raise _too_long(self)
 
 
 class ViewEvents:
@@ -154,7 +158,7 @@ def _too_long(held: HeldEvents) -> Refusal:
     count = sum(run.end - run.offset for run in found.runs) + sum(map(len, found.lines))
     return Refusal(
         "view_length",
-        f"this view of the session takes more memory than one may: {_WHAT_TO_DO}",
+        f"this takes more memory of the session than one request may: {_WHAT_TO_DO}",
         f"{found.total} events of {count} bytes",
         f"{held.bytes_max} bytes of events and answer",
     )

@@ -33,6 +33,7 @@ from walld.ledger.intents import DELETE, FORK, Intent, IntentStore
 from walld.ledger.line import chain_of, make_line
 from walld.ledger.snapshot import SnapshotStore
 from walld.ledger.store import LedgerStore
+from walld.sessions.state.entries import events_of
 
 CONTENT = b"what an entry names"
 DIGEST = sha256(CONTENT).digest()
@@ -89,7 +90,7 @@ class World:
 
 
 def forked() -> Forked:
-    return forked_session(LINES, wire.Fork(1, SESSION, "fork", None), UID, 1)
+    return forked_session(events_of(LINES), wire.Fork(1, SESSION, "fork", None), UID, 1)
 
 
 def crashed(do: Callable[[World], object], at: int, crash: str) -> tuple[Storage, bool]:

@@ -38,7 +38,9 @@ def fork_of(log: Log, at: str | None = None, whole: bool = False, lost: int = 0)
     lines = [event_line(one, json.dumps(one.payload).encode(), b"\0" * 16) for one in left]
     request = wire.Fork(1, "s", f"f{len(left)}", at, whole)
     fork = Log()
-    for event in events_of(forked_session(lines, request, 0, 5, log.state.last_seq).lines):
+    for event in events_of(
+        forked_session(events_of(lines), request, 0, 5, log.state.last_seq).lines
+    ):
         fork.state.apply(event)
         fork.events.append(event)
     return fork

@@ -147,7 +147,7 @@ def test_all_of_a_damaged_session_is_forked_whatever_is_lost(lost: int) -> None:
     chain = b"\0" * 16
     lines = [event_line(event, json.dumps(event.payload).encode(), chain) for event in left]
     request = wire.Fork(1, "s", "new", whole=True)
-    made = events_of(forked_session(lines, request, 0, 5, log.state.last_seq).lines)
+    made = events_of(forked_session(events_of(lines), request, 0, 5, log.state.last_seq).lines)
     assert [event.id for event in made if event.type != "forked"][: len(left)] == [
         event.id for event in left
     ]
