@@ -10,8 +10,9 @@ user waits for one view of bounded length.
 
 Invariant
 - Q5 All views together hold VIEW_BYTES_MAX of events and answers in the making (of a view without
-  words, which has no pages, JUDGED_BYTES_MAX; of a fork FORK_BYTES_MAX with its lines), and those of short sessions besides (1 MiB of lines,
-  for each user that asks); one that would take more is refused.
+  words, which has no pages, JUDGED_BYTES_MAX; of a fork FORK_BYTES_MAX with its lines), and those
+  of short sessions besides (1 MiB of lines, for each user that asks); one that would take more is
+  refused.
 """
 
 from __future__ import annotations

@@ -56,7 +56,8 @@ class History:
 
     calls: all of them. tools: those with an intent, or a start, also those of a turn that no line
     that is left tells of. of_replies: those that no journal and no message of the session has: of
-    replies that are not released, and what is left of those that went.
+    replies that are not released, and what is left of those that went. of_messages: those that
+    messages of the session alone say, but for what the provider ran itself.
     """
 
     def __init__(self) -> None:
@@ -64,6 +65,7 @@ class History:
         self.calls = Calls()
         self.tools: list[CallAccount] = []
         self.of_replies: list[CallAccount] = []
+        self.of_messages: list[CallAccount] = []
         self.loose: list[Event] = []
         self.malformed: list[tuple[Event, Problem]] = []
         self.state = SessionState()
@@ -128,14 +130,20 @@ def history_of(
         for one in calls_in(event.payload):
             calls.of_item[id(one)].is_withdrawn = True
     calls.end()
-    if left or said or withdrawn:
-        loose = {id(one) for one in (*said, *withdrawn)}
+    loose = {id(one) for one in (*said, *withdrawn)}
+    if left or loose:
         history.of_replies = [
             one
             for one in calls.calls
             if one.intent is None and (id(one) in left or id(one.said_in) in loose)
             if not (one.is_served and id(one.said_in) in loose)
         ]
+    loose |= {id(one.said_in) for one in history.of_replies}
+    history.of_messages = [
+        one
+        for one in calls.calls
+        if one.intent is None and not one.is_served and id(one.said_in) not in loose
+    ]
     return history
 
 

@@ -34,8 +34,12 @@ def evaluation(
     last = said[-1] if said else {}
     answered = last.get("role") == "assistant" and "_wal_journal" not in last
     turns = list(account.turns.values()) if turn is None else [account.turns[turn]]
-    of_replies = [tool for tool in account.of_replies if turn is None or tool.turn == turn]
+    of_messages, of_replies = (
+        [tool for tool in listed if turn is None or tool.turn == turn]
+        for listed in (account.of_messages, account.of_replies)
+    )
     tools = [tool_view(tool) for one in turns for tool in one.tools]
+    tools += [tool_view(tool) for tool in of_messages]
     tools += [tool_view(tool, reply_of(tool, unreleased)) for tool in of_replies]
     return {
         "input": said[:-1] if answered else said,

@@ -44,6 +44,14 @@ def trace(events: Sequence[Event], unreleased: Sequence[Unreleased] = ()) -> lis
         if (reply := reply_of(tool, unreleased)) is not None:
             span["attributes"]["unreleased"] = reply.stream_id
         spans.append(span)
+    at_ms = {event.seq: event.at_ms for event in events}
+    for tool in account.of_messages:
+        turn_of = account.turns.get(tool.turn or "")
+        span = _tool_span(tool, None if turn_of is None else turn_of.submitted.id)
+        span["span_id"] += f":{tool.call_id}"
+        if (answered_ms := at_ms.get(tool.answered_seq)) is not None:
+            span["end_ms"] = max(answered_ms, span["start_ms"])
+        spans.append(span)
     spans += _reply_spans(events, account.turns)
     return sorted(spans, key=lambda span: span["seq"])
 

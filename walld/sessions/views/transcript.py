@@ -78,13 +78,13 @@ def turn_view(turn: TurnHistory, on_path: set[str], became: Mapping[str, Fate]) 
 
 def tool_view(tool: CallAccount, reply: Unreleased | None = None) -> dict[str, Any]:
     """A call with its outcome and how long it took. reply: that alone says it."""
-    payload = tool.begun.payload
+    has_journal = tool.intent is not None
     view: dict[str, Any] = {
         "id": tool.begun.id,
         "seq": tool.begun.seq,
         "call_id": tool.call_id,
         "tool": tool.state.tool,
-        "arguments": payload.get("arguments") if reply is None else tool.arguments,
+        "arguments": tool.begun.payload.get("arguments") if has_journal else tool.arguments,
         "side_effect": tool.state.side_effect,
         "resume_policy": tool.state.resume_policy,
         "state": tool.state.state,
@@ -104,9 +104,10 @@ def tool_view(tool: CallAccount, reply: Unreleased | None = None) -> dict[str, A
         view["result"] = finished.payload.get("result")
         if finished.payload.get("files"):
             view["files"] = finished.payload["files"]
+    has_result, result = tool.result()
+    if has_result and not has_journal:
+        view["result"] = result
     if reply is not None:
-        if "said" in tool.given:
-            view["result"] = tool.given["said"]
         view["unreleased"] = reply.told()
     return view
 

@@ -264,6 +264,34 @@ def test_transcript_trace_and_sample_have_the_calls_of_replies_that_are_not_rele
     assert tools_of(log, served) == [[], [], []], "the provider ran it itself"
 
 
+def test_a_call_that_a_message_alone_says_is_in_trace_and_sample(log: Log) -> None:
+    """As most are, once their reply was released: they were in its words alone."""
+    call = {"id": "m1", "name": "grep", "arguments": '{"for": "x"}'}
+    log.add("message", {"role": "assistant", "content": "I look.", "tool_calls": [call]}, turn="t1")
+    log.add("message", {"role": "tool", "content": "found", "tool_call_id": "m1"}, turn="t1")
+    open_call = call | {"id": "m2"}
+    log.say("assistant", "And there.", tool_calls=[open_call])
+    spans = [one for one in trace(log.events) if one["kind"] == "tool"]
+    assert [(one["span_id"], one["parent_id"]) for one in spans] == [
+        ("e2:m1", "e1"),
+        ("e4:m2", None),
+    ]
+    assert [(one["start_ms"], one["end_ms"], one["status"]) for one in spans] == [
+        (2000, 3000, "ok"),
+        (4000, None, "unset"),
+    ]
+    sample = evaluation(log.events)
+    assert sample["metadata"]["outcomes"] == {"done": 1, "unknown": 1}
+    (first,) = evaluation(log.events, turn="t1")["tools"]
+    assert (first["call_id"], first["arguments"], first["result"]) == (
+        "m1",
+        call["arguments"],
+        "found",
+    )
+    log.say("assistant", "", tool_calls=[call | {"id": "m3", "server": True}])
+    assert len([one for one in trace(log.events) if one["kind"] == "tool"]) == 2, "the provider's"
+
+
 def test_a_call_that_its_journal_has_too_is_told_once(log: Log) -> None:
     ran(log, "c1", "deployed")
     told = [("c1", "done", None)]
