@@ -1,6 +1,7 @@
-"""Limits of the daemon's own process: open descriptors, and no core dumps or tracing.
+"""Limits of the daemon's own process: descriptors, no core dumps or tracing, memory given back.
 
-Owns: descriptors, core files, ptrace. Refuses: other processes (`liveness.py`).
+Owns: descriptors, core files, ptrace, the C library's heaps. Refuses: other processes
+(`liveness.py`).
 """
 
 from __future__ import annotations
@@ -10,11 +11,14 @@ import resource
 
 from walld import limits
 
-__all__ = ["keep_private", "peers_max"]
+__all__ = ["give_memory_back", "keep_private", "peers_max"]
 
 _DESCRIPTORS_MAX = 1 << 20
 """A higher limit, as containers may have, is none: the share of a uid in it would bound nothing."""
 _PR_SET_DUMPABLE = 4
+_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD, _M_ARENA_MAX = -1, -3, -8
+_MMAP_BYTES = 256 * limits.KIB
+_ARENAS_MAX = 2
 
 
 def peers_max() -> int:
@@ -38,3 +42,18 @@ def keep_private() -> None:
     """
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     ctypes.CDLL(None).prctl(_PR_SET_DUMPABLE, 0, 0, 0, 0)
+
+
+def give_memory_back() -> None:
+    """What a long reply or a view took goes back to the system when it is let go of.
+
+    glibc's malloc, left alone, cuts blocks of up to 32 MiB from its heaps once one as long was
+    freed (the "dynamic mmap threshold", mallopt(3)), and has a heap for each thread: they grow
+    around what stays, and seldom shrink. Other C libraries have no mallopt, or one that does
+    nothing.
+    """
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
+    if mallopt is not None:
+        mallopt(_M_TRIM_THRESHOLD, _MMAP_BYTES)  # it was raised along with the other
+        mallopt(_M_MMAP_THRESHOLD, _MMAP_BYTES)
+        mallopt(_M_ARENA_MAX, _ARENAS_MAX)

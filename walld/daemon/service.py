@@ -429,6 +429,7 @@ def serve(settings: Settings, users_file: str | None = None) -> int:
         return 1
     os.umask(0o077)
     process_limits.keep_private()
+    process_limits.give_memory_back()
     # Each read(2) of the background gives the interpreter up and must get it back from a busy loop:
     # at the default of 5 ms, or even at 1, a reply of forty records took that forty times.
     sys.setswitchinterval(0.0001)
