@@ -231,7 +231,7 @@ def test_long_views_of_several_users_take_turns(
     assert most < 200 * limits.MIB
 
 
-@pytest.mark.parametrize(("count", "is_made"), [(360, True), (1600, False)])
+@pytest.mark.parametrize(("count", "is_made"), [(200, True), (1100, False)])
 def test_a_fork_of_a_long_session_holds_a_bounded_part(
     make_daemon: Callable[..., DaemonProcess], count: int, is_made: bool
 ) -> None:
