@@ -247,7 +247,8 @@ class ClientBase:
         with loading():
             from walld_client.session.session_steps import SessionSteps
 
-        return SessionSteps(session_id, self._redact, self._seen, self._append_queue)
+        app = None if self._sees_all else self._app
+        return SessionSteps(session_id, self._redact, self._seen, self._append_queue, app)
 
     def _sessions(self, prefix: str | None) -> Steps[list[SessionInfo]]:
         with loading():

@@ -70,6 +70,7 @@ OF_A_SESSION: list[tuple[str, dict[str, Any], dict[str, str]]] = [
         | {"stream_id": "id", "scope": "dict", "expires_at": "time", "force": "bool"}
         | {"n": "count"},
     ),
+    ("adopt", {}, {"stream_id": "id"}),
     ("resume", {}, {"checked": "dict", "accept": "text", "timeout": "seconds"}),
     ("turn", {}, {"turn_id": "id", "stream_id": "id"}),
     ("fork", {"at": None, "new_id": "F"}, {"at": "name", "new_id": "id", "whole": "bool"}),

@@ -103,6 +103,9 @@ def add_session_commands(
     told = "the n-th call of that id, as resume-check counts them"
     settle.add_argument("--n", metavar="N", type=seq, help=told)
     settle.add_argument("--force", action="store_true", help="though a living process is at work")
+    adopt = of_one("adopt", "Make messages of what a process that is gone had said.", appends=True)
+    told = "that reply alone (all of the session)"
+    adopt.add_argument("--stream", metavar="ID", type=ident, help=told)
     of_one("delete", "Remove it with everything there is of it, replies too.")
     repair = verb("repair", "Take damaged bytes out of its file; no daemon may run on DIR.")
     repair.add_argument("session", type=ident, help="session id")

@@ -1,4 +1,4 @@
-"""walld session: look at sessions, fork, import, export, delete them, settle their calls.
+"""walld session: look at sessions, fork, import, export, delete them, settle their calls, adopt.
 
 Owns: the verbs. Refuses: the grammar (`arguments.py`), drawing (`show.py`,
 `view.py`), importing (`import_file.py`), repairing (`session_repair.py`, which needs the
@@ -336,6 +336,16 @@ def _settle(asking: SessionClient, options: argparse.Namespace) -> int:
     return DONE
 
 
+def _adopt(asking: SessionClient, options: argparse.Namespace) -> int:
+    session = SessionSteps(options.session, None, lambda _: [], None)
+    made = asking.run(session.adopt(options.stream))
+    if options.json:
+        print(as_json([{"seq": one.seq, "id": one.id, "is_new": one.is_new} for one in made]))
+    else:
+        print(f"adopted: {len(made)} message{'' if len(made) == 1 else 's'}")
+    return DONE
+
+
 def _delete(asking: SessionClient, options: argparse.Namespace) -> int:
     answer = asking.ask(lambda number: wire.Delete(number, options.session))
     was_there: bool = msgspec.msgpack.decode(answer)
@@ -360,5 +370,6 @@ _VERBS: dict[str, Callable[[SessionClient, argparse.Namespace], int]] = {
     "import": import_file.run,
     "compact": _compact,
     "settle": _settle,
+    "adopt": _adopt,
     "delete": _delete,
 }

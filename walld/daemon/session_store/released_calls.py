@@ -16,10 +16,11 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 from walld_client.encoding import wtf8
+from walld_client.recovered.entry_messages import OF_INFO
 from walld_client.wire import messages as wire
 
 from walld import limits
-from walld.daemon.session_store.reply_messages import OF_INFO, ids_of, started_at_ms
+from walld.daemon.session_store.reply_messages import ids_of, started_at_ms
 from walld.sessions.state.call_account import arguments_hash
 from walld.sessions.state.entries import line_event
 

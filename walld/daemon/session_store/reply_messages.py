@@ -15,7 +15,7 @@ from secrets import token_hex
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import msgspec
-from walld_client.encoding import wtf8
+from walld_client.recovered.entry_messages import OF_INFO, entry_messages
 from walld_client.recovered.partial import from_recovered
 from walld_client.session.truncation import fit
 from walld_client.wire import messages as wire
@@ -42,10 +42,8 @@ if TYPE_CHECKING:
     """Messages of steps that another follows: by first seq, of what, before which seq."""
 
 __all__ = [
-    "OF_INFO",
     "ReplyMessages",
     "ids_of",
-    "messages_of",
     "placed",
     "started_at_ms",
     "unreleased",
@@ -56,8 +54,6 @@ _AT_ONCE_CHARS = 32 * 1024
 _RUN_LINES_MAX = 32
 """Entries of one reply that stand so near are read together: a line has up to 256 KiB."""
 _SAID = ("role", "content", "tool_calls")
-OF_INFO = frozenset(("server", "side_effect", "resume_policy", "idempotency", "key"))
-"""What the account of a call reads of what its program said beside it."""
 _SINCE = ("seq", "at", *OF_INFO)
 """Of a call: no part of what it says."""
 _SAID_WHOLE = (None, "provider_paused", "answer_missing")
@@ -155,30 +151,6 @@ def started_at_ms(reply: PartialReply) -> int:
     return round(reply.started_at * 1000)
 
 
-def messages_of(reply: PartialReply) -> list[dict[str, Any]]:
-    """A reply's messages as their entries have them: each call says by which seq it began, how many
-    characters of its message's text stand before it (`at`), and what its program said of its risk.
-    """
-    last = [one for one in reply.segments if one.attempt == reply.attempts - 1]
-    steps: dict[int, list[Segment]] = {}
-    for segment in last:
-        steps.setdefault(segment.step, []).append(segment)
-    by_seq = {step[0].first_seq: step for step in steps.values()}
-    told = reply.messages()
-    for message in told:
-        calls = iter(message.get("tool_calls", ()))
-        said = ""
-        for segment in by_seq[message["_wal_seq"]] if "tool_calls" in message else ():
-            if segment.kind == "text":
-                said += segment.text
-            elif segment.kind == "tool":
-                one = next(calls)
-                one.update(seq=segment.first_seq, at=len(wtf8.join(said)))
-                if isinstance(segment.info, dict):
-                    one.update({name: segment.info[name] for name in OF_INFO & segment.info.keys()})
-    return told
-
-
 def unreleased(
     recovered: wire.Recovered, ended_before_retry: set[int], made: Made | None = None
 ) -> Unreleased:
@@ -200,7 +172,7 @@ def unreleased(
     anew = [one for one in recovered.segments if one.kind == "tool" and one.attempt < last]
     anew += [one for step in steps[at:] for one in step]
     reply = from_recovered(msgspec.structs.replace(recovered, segments=anew))
-    messages = messages_of(reply)
+    messages = entry_messages(reply)
     if made is not None:
         if not at:
             made.clear()

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import anyio
 from anyio.lowlevel import checkpoint
+from walld_client.recovered.entry_messages import entry_messages
 from walld_client.recovered.partial import from_recovered
 from walld_client.wire import messages as wire
 
@@ -27,7 +28,7 @@ from walld import limits
 from walld.daemon import event_loop
 from walld.daemon.session_store.interruption import interruption
 from walld.daemon.session_store.released_calls import ReadReply, ReleasedCalls
-from walld.daemon.session_store.reply_messages import ReplyMessages, messages_of, placed
+from walld.daemon.session_store.reply_messages import ReplyMessages, placed
 from walld.errors import FormatError, ProtocolError, Refusal
 from walld.escape import escaped_line
 from walld.sessions.state.entries import free_id
@@ -258,7 +259,9 @@ class TurnWatcher:
         power may have taken the end of its entries.
         """
         turn_id = stream.begin.turn_id
-        told = [(one, (await self._of.fitted(turn_id, one))[0]) for one in messages_of(found.reply)]
+        told = [
+            (one, (await self._of.fitted(turn_id, one))[0]) for one in entry_messages(found.reply)
+        ]
         named = await self._of.named(found.ledger, found.reply, told)
         if not told or not all(there for _, there in named):
             return False
@@ -284,7 +287,7 @@ class TurnWatcher:
         is_older = stream.is_anew or stream.restored_seq >= 0
         if reply.gaps and is_older and self._engine.is_unread:
             raise Refusal("unreadable", "some of it could not be read: a later start may find that")
-        told, turn_id = messages_of(reply), stream.begin.turn_id
+        told, turn_id = entry_messages(reply), stream.begin.turn_id
         if told and reply.finish_reason is not None:
             told[-1]["finish_reason"] = reply.finish_reason  # the reply goes, its word stays
         with self._sessions.forks.source(uid, session_id) as session:

@@ -67,6 +67,7 @@ class Session(Awaited[SessionSteps]):
     checkpoint_workspace = awaited(SessionSteps.checkpoint_workspace)
     resume_check = awaited(SessionSteps.resume_check)
     settle = awaited(SessionSteps.settle)
+    adopt = awaited(SessionSteps.adopt)
 
     async def submit(
         self,

@@ -31,12 +31,22 @@ Seen = Callable[[str], list[wire.Seen]]
 class Appending:
     """A session of one client: its id, and how this process changes and sees what it sends."""
 
-    __slots__ = ("_append_queue", "_reads_grants", "_redact", "_seen", "breaks", "session_id")
+    __slots__ = (
+        *("_app", "_append_queue", "_reads_grants", "_redact", "_seen"),
+        *("breaks", "session_id"),
+    )
 
     def __init__(
-        self, session_id: str, redact: Redact, seen: Seen, append_queue: AppendQueue | None
+        self,
+        session_id: str,
+        redact: Redact,
+        seen: Seen,
+        append_queue: AppendQueue | None,
+        app: str | None = None,
     ) -> None:
+        """app: whose replies it adopts; None: everybody's."""
         self.session_id = checked_id(session_id, "session_id")
+        self._app = app
         self._redact = redact
         self._seen = seen
         self._append_queue = append_queue
@@ -249,6 +259,10 @@ class Appending:
         return Artifact(entry.id, entry.seq, entry.is_new, described["sha256"], described["size"])
 
     # --- within ---
+
+    def seen(self) -> list[wire.Seen]:
+        """How far this process has come with its streams of the session."""
+        return self._seen(self.session_id)
 
     def _listed(
         self,

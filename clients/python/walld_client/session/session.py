@@ -65,6 +65,7 @@ class Session(Blocking[SessionSteps]):
     checkpoint_workspace = blocking(SessionSteps.checkpoint_workspace)
     resume_check = blocking(SessionSteps.resume_check)
     settle = blocking(SessionSteps.settle)
+    adopt = blocking(SessionSteps.adopt)
 
     def submit(
         self,

@@ -31,11 +31,12 @@ from walld_client.argument_checks import (
 from walld_client.encoding.value_encoding import brief
 from walld_client.errors import Refused
 from walld_client.limits import BACKOFF_SECONDS_MIN, EVENTS_PAGE
+from walld_client.query.damage_log import told
 from walld_client.query.requests import decode_page, decode_placed, decode_view
 from walld_client.recovered.provider import FORMATS, in_format
 from walld_client.session import artifacts, entries
+from walld_client.session.adopting import adopted, orphans
 from walld_client.session.append_steps import Appending
-from walld_client.session.damage_log import told
 from walld_client.session.entries import Entry, MessagePage, draft
 from walld_client.session.fingerprint import (
     differing,
@@ -299,6 +300,25 @@ class SessionSteps(Appending):
                     raise  # else somebody said more of it meanwhile: what was judged is no more
                 yield Done(lambda: time.sleep(BACKOFF_SECONDS_MIN))
 
+    def adopt(self, stream_id: Ident | None = None) -> Steps[list[Entry]]:
+        """What a process that is gone had said becomes messages of the session, once; then its
+        replies are resolved. The entries, in their order; none where nothing is left to adopt.
+
+        stream_id: that reply alone, whichever application's; else all of this session that are this
+        application's or name none. A message that was cut has `_partial`; in a turn it stands where
+        it stood as a reply, and calls are as open as before. Killed anywhere within, or run twice:
+        the same entries (`STREAM:SEQ` of each step's first event).
+        Refused: its owner lives.
+        """
+        yield from self.delivered()
+        made: list[Entry] = []
+        for reply in (yield from orphans(self, stream_id, self._app)):
+            turn_id = reply.turn_id
+            if turn_id is not None and (yield from self.turn_facts(turn_id, None)) is None:
+                turn_id = None  # lost to damage: what was said in it is not
+            made += yield from adopted(self, reply, turn_id)
+        return made
+
     def _said_before(self, payload: dict[str, Any]) -> Steps[str | None]:
         """The newest entry of that call, where it says the same, whoever said it, and why."""
         told = entries.read_json(entries.json_text(self.told(draft("tool_settled", payload))))
@@ -366,7 +386,7 @@ class SessionSteps(Appending):
     @as_declared
     def forked(self, at: Beginning | None, new_id: Ident, whole: bool) -> Steps[SessionSteps]:
         """The session that `fork` makes."""
-        other = SessionSteps(new_id, self._redact, self._seen, self._append_queue)
+        other = SessionSteps(new_id, self._redact, self._seen, self._append_queue, self._app)
         yield from self.delivered()
         session_id, seen = self.session_id, self._seen
         answer = yield Asked(

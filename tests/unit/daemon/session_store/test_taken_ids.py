@@ -11,13 +11,14 @@ import pytest
 from engine_world import UID, World
 from inline_worker import InlineWorker
 from partial_reply import open_call, piece, reply
+from walld_client.recovered.entry_messages import entry_messages
 from walld_client.recovered.partial import PartialReply
 from walld_client.wire import messages as wire
 
 from walld.daemon.session_store.handles import Files
 from walld.daemon.session_store.open_sessions import Sessions
 from walld.daemon.session_store.released_calls import ReadReply, ReleasedCalls
-from walld.daemon.session_store.reply_messages import ReplyMessages, messages_of
+from walld.daemon.session_store.reply_messages import ReplyMessages
 from walld.disk.medium import Storage
 from walld.disk.simulated import SimulatedDisk
 from walld.engine.session_log import SessionLog
@@ -64,7 +65,7 @@ class Held:
 
     async def named(self, reply: PartialReply) -> list[tuple[wire.NewEntry, bool]]:
         """The entries of its messages, and which are there."""
-        told = [(one, (await self.of.fitted(None, one))[0]) for one in messages_of(reply)]
+        told = [(one, (await self.of.fitted(None, one))[0]) for one in entry_messages(reply)]
         names = await self.of.named(self.ledger, reply, told)
         return [
             (wire.NewEntry("message", payload, name), there)

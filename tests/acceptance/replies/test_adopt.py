@@ -1,0 +1,141 @@
+"""What a process that is gone had said becomes messages of its session, once."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+import pytest
+import walld_client
+from agents.process import Obedient
+from daemon_process import DaemonProcess
+
+OF_A_TURN = "turn = client.session('s').submit('go', message_id='m'); r = turn.reply(stream_id='r')"
+ALONE = "r = client.reply('s', stream_id='r')"
+SAID = """
+r.token('I look.'); r.tool('look', {'at': 1}, call_id='c1')
+r.tool_result('4 degrees', call_id='c1')
+r.step(); r.token('I deploy.'); r.tool('deploy', {'to': 'prod'}, call_id='c2')
+r.step(); r.token('It is cu')
+r.drain(30, 'synced')
+"""
+DIES_BEHIND = """
+import os, signal
+from walld_client.query.query import Query
+exchange, left = Query._exchange, [{count}]
+def dying(*given, **named):
+    answer = exchange(*given, **named)
+    left[0] -= 1
+    if not left[0]:
+        os.kill(os.getpid(), signal.SIGKILL)
+    return answer
+Query._exchange = dying
+client.session('s').adopt()
+"""
+
+
+def cut_off(daemon: DaemonProcess, agent: Obedient, begins: str) -> None:
+    agent.do(begins)
+    agent.do(SAID)
+    agent.kill()
+    daemon.orphan("r")
+
+
+def told(session: Any) -> dict[str, Any]:
+    """What the model and the gate see, without the keys that only say that it was adopted."""
+    gate = session.resume_check()
+    return {
+        "openai": session.messages("openai"),
+        "calls": [
+            (one["call_id"], one["outcome"], one["may"], one.get("arguments"))
+            for one in gate["calls"]
+            if one["may"] != "read_result"
+        ],
+        "status": gate["status"],
+    }
+
+
+def test_in_its_turn_everything_is_as_it_was(
+    daemon: DaemonProcess, agent: Obedient, reader: Any
+) -> None:
+    cut_off(daemon, agent, OF_A_TURN)
+    session = reader.session("s")
+    before = told(session)
+    assert before["calls"][0][:2] == ("c2", "unknown")
+    made = session.adopt()
+    assert [one.id for one in made] == ["r:1", "r:5", "r:8"]
+    assert all(one.is_new for one in made)
+    after = told(session)
+    assert (after["calls"], after["status"]) == (before["calls"], before["status"])
+    # Its last words may go to the model now (they were held back until somebody saved them).
+    assert after["openai"][: len(before["openai"])] == before["openai"]
+    assert "It is cu" in json.dumps(after["openai"])
+    first, second, last = (one for one in session.messages() if one["role"] == "assistant")
+    assert (first["content"], first["tool_calls"][0]["result"]) == ("I look.", "4 degrees")
+    assert second["tool_calls"][0]["outcome"] == "unknown"
+    assert (last["_wal_recovered"], last["_partial"]) == (True, True)
+    assert last["_turn"] == session.turn(stream_id="r").turn_id
+    assert reader.recover(stream_id="r") is None
+    count = len(session.events())
+    assert session.adopt() == []
+    assert len(session.events()) == count
+
+
+def test_a_session_without_a_ledger_gets_one(daemon: DaemonProcess, agent: Obedient) -> None:
+    cut_off(daemon, agent, ALONE)
+    session = daemon.reader.session("s")
+    assert session.messages() is None
+    assert len(session.adopt()) == 3
+    assert [one["content"] for one in session.messages()] == ["I look.", "I deploy.", "It is cu"]
+    (call,) = [one for one in session.resume_check()["calls"] if one["may"] != "read_result"]
+    assert (call["call_id"], call["outcome"]) == ("c2", "unknown")
+
+
+@pytest.mark.parametrize("begins", [OF_A_TURN, ALONE])
+def test_killed_behind_each_request_the_next_one_ends_it(
+    daemon: DaemonProcess, make_agent: Any, begins: str
+) -> None:
+    cut_off(daemon, make_agent(daemon), begins)
+    session = daemon.reader.session("s")
+    for count in range(1, 20):
+        adopting = make_agent(daemon)
+        adopting.begin(DIES_BEHIND.format(count=count))
+        line = adopting.process.stdout.readline()
+        if line:
+            break
+        said = [one["id"] for one in session.events() if one["type"] == "message"]
+        assert len(said) == len(set(said)), "no message twice"
+        assert said in ([], ["r:1", "r:5", "r:8"]), "all or none"
+        assert said or daemon.reader.recover(stream_id="r") is not None
+    assert count > 3, "it was killed behind each"
+    assert [one["id"] for one in session.events() if one["type"] == "message"] == [
+        "r:1",
+        "r:5",
+        "r:8",
+    ]
+    assert daemon.reader.recover(stream_id="r") is None
+
+
+def test_one_whose_owner_lives_is_left_to_it(daemon: DaemonProcess, agent: Obedient) -> None:
+    agent.do(OF_A_TURN)
+    agent.do(SAID)
+    session = daemon.reader.session("s")
+    assert session.adopt() == []
+    with pytest.raises(walld_client.Refused, match="its owner is alive"):
+        session.adopt("r")
+    assert session.adopt("none of that name") == []
+
+
+def test_other_applications_are_left_to_them(daemon: DaemonProcess, make_agent: Any) -> None:
+    cut_off(daemon, make_agent(daemon, app="other"), ALONE)
+    session = daemon.reader.session("s")
+    assert session.adopt() == []
+    assert len(session.adopt("r")) == 3, "who names it sees it"
+
+
+def test_by_hand(daemon: DaemonProcess, agent: Obedient) -> None:
+    cut_off(daemon, agent, OF_A_TURN)
+    done = daemon.cli("session", "adopt", "s", "--socket", daemon.socket_path)
+    assert (done.returncode, done.stdout) == (0, b"adopted: 3 messages\n"), done.stderr
+    done = daemon.cli("session", "adopt", "s", "--json", "--socket", daemon.socket_path)
+    assert (done.returncode, json.loads(done.stdout)) == (0, [])
