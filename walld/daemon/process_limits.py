@@ -17,7 +17,7 @@ _DESCRIPTORS_MAX = 1 << 20
 """A higher limit, as containers may have, is none: the share of a uid in it would bound nothing."""
 _PR_SET_DUMPABLE = 4
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD, _M_ARENA_MAX = -1, -3, -8
-_MMAP_BYTES = 256 * limits.KIB
+_MMAP_BYTES = 128 * limits.KIB
 _ARENAS_MAX = 2
 
 
