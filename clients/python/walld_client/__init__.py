@@ -40,6 +40,7 @@ if TYPE_CHECKING:
     from walld_client.session.fingerprint import workspace_fingerprint
     from walld_client.session.ledger_steps import SessionInfo
     from walld_client.session.session import Session
+    from walld_client.session.store_repair import Startup, Store, startup
     from walld_client.session.turn import Turn
     from walld_client.stats import Stats
 
@@ -62,7 +63,9 @@ __all__ = [
     "Segment",
     "Session",
     "SessionInfo",
+    "Startup",
     "Stats",
+    "Store",
     "Turn",
     "Unavailable",
     "Unsupported",
@@ -70,6 +73,7 @@ __all__ = [
     "__version__",
     "check",
     "connect",
+    "startup",
     "workspace_fingerprint",
 ]
 
@@ -91,10 +95,13 @@ _MODULES = {
     "Segment": "recovered.segments",
     "Session": "session.session",
     "SessionInfo": "session.ledger_steps",
+    "Startup": "session.store_repair",
     "Stats": "stats",
+    "Store": "session.store_repair",
     "Turn": "session.turn",
     "check": "client",
     "connect": "client",
+    "startup": "session.store_repair",
     "workspace_fingerprint": "session.fingerprint",
 }
 """Where a public name is defined."""

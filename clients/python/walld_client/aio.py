@@ -30,23 +30,25 @@ if TYPE_CHECKING:
     from walld_client.session.append_queue import AppendQueue
     from walld_client.session.audit import AwaitedPresent, RepairStep, Report
     from walld_client.session.ledger_steps import SessionInfo
+    from walld_client.session.store_repair import startup_awaited as startup
     from walld_client.steps import Steps
 
-__all__ = ["Client", "Reply", "Session", "Turn", "connect"]
+__all__ = ["Client", "Reply", "Session", "Turn", "connect", "startup"]
 
 _T = TypeVar("_T")
 
 if not TYPE_CHECKING:  # a type checker would take every name for one of this module
 
     def __getattr__(name: str) -> object:
-        """A session or its turn that is used for the first time."""
-        if name not in ("Session", "Turn"):
+        """A session, its turn or `startup` that is used for the first time."""
+        if name not in ("Session", "Turn", "startup"):
             raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
         with loading():
             from walld_client.session.aio_session import Session
             from walld_client.session.aio_turn import Turn
+            from walld_client.session.store_repair import startup_awaited as startup
 
-        globals().update(Session=Session, Turn=Turn)
+        globals().update(Session=Session, Turn=Turn, startup=startup)
         return globals()[name]
 
 

@@ -14,5 +14,5 @@ __all__: list[str] = []
 
 with loading():
     # What is switched off has a twin of each client, and so imports all that they use.
-    for _name in ("aio_null", "query.offline"):
+    for _name in ("aio_null", "query.offline", "session.store_repair"):
         importlib.import_module(f"walld_client.{_name}")

@@ -26,6 +26,7 @@ __all__ = [
     "Report",
     "checked_answer",
     "findings_of",
+    "joined",
     "plan_of",
     "presence",
     "report_of",
@@ -271,6 +272,17 @@ def report_of(facts: Mapping[str, Mapping[str, Any]], present: AwaitedPresent) -
         collisions=collisions,
         sessions=len(facts),
         turns=turns,
+    )
+
+
+def joined(reports: Collection[Report]) -> Report:
+    """One report of sessions that were audited one by one."""
+    return Report(
+        overall=_overall({one.category for report in reports for one in report.findings}),
+        findings=[one for report in reports for one in report.findings],
+        collisions={turn: more for one in reports for turn, more in one.collisions.items()},
+        sessions=sum(one.sessions for one in reports),
+        turns=sum(one.turns for one in reports),
     )
 
 

@@ -15,10 +15,10 @@ from walld_client.argument_checks import Beginning, Ident, as_declared
 from walld_client.errors import Refused, Unavailable
 from walld_client.query.damage_log import told
 from walld_client.query.requests import decode_bool, decode_json, decode_lines, decode_sessions
+from walld_client.query.views import asked_view
 from walld_client.session import artifacts, audit, entries
 from walld_client.session.append_queue import AppendQueue, delivered
 from walld_client.session.audit import AwaitedPresent, RepairStep, Report
-from walld_client.session.views import asked_view
 from walld_client.steps import Answered, Asked, Steps
 from walld_client.wire import messages
 

@@ -33,6 +33,7 @@ from walld_client.errors import Refused
 from walld_client.limits import BACKOFF_SECONDS_MIN, EVENTS_PAGE
 from walld_client.query.damage_log import told
 from walld_client.query.requests import decode_page, decode_placed, decode_view
+from walld_client.query.views import asked_view
 from walld_client.recovered.provider import FORMATS, in_format
 from walld_client.session import artifacts, entries
 from walld_client.session.adopting import adopted, orphans
@@ -44,7 +45,6 @@ from walld_client.session.fingerprint import (
     is_long,
     workspace_fingerprint,
 )
-from walld_client.session.views import asked_view
 from walld_client.steps import Asked, Done, Steps
 from walld_client.wire import messages as wire
 

@@ -1,0 +1,145 @@
+"""What a crash left comes into a store of the program's own, in the one order that is right."""
+
+from __future__ import annotations
+
+import re
+import sqlite3
+from pathlib import Path
+from typing import Any
+
+import pytest
+import walld_client
+from agents.process import Obedient
+from daemon_process import DaemonProcess
+
+README = Path(walld_client.__file__).parents[1] / "README.md"
+(STORE,) = re.findall(r"```python\n(class Messages:.*?)```", README.read_text(), re.DOTALL)
+STORE = f"import json, sqlite3\n{STORE}"
+LEFT = """
+turn = client.session('s').submit('go', message_id='m')
+r = turn.reply(stream_id='r')
+r.token('I deploy.'); r.tool('deploy', {'to': 'prod'}, call_id='c1'); r.step(); r.token('It is cu')
+alone = client.reply('other', stream_id='alone'); alone.token('hello')
+nothing = client.reply('other', stream_id='nothing')
+[one.drain(30, 'synced') for one in (r, alone, nothing)]
+"""
+DIES_BEHIND = (
+    STORE
+    + """
+import os, signal
+from walld_client.query.query import Query
+exchange, left = Query._exchange, [COUNT]
+def counted():
+    left[0] -= 1
+    if not left[0]:
+        os.kill(os.getpid(), signal.SIGKILL)
+def dying(*given, **named):
+    answer = exchange(*given, **named)
+    counted()
+    return answer
+Query._exchange = dying
+class Dying(Messages):
+    def save(self, *given):
+        super().save(*given)
+        counted()
+walld_client.startup(client, Dying(PATH)).saved
+"""
+)
+KEYS = ["m", "r:1", "r:4"]
+
+
+@pytest.fixture
+def left(daemon: DaemonProcess, make_agent: Any) -> DaemonProcess:
+    """A daemon with what a process that was killed had said."""
+    agent = make_agent(daemon)
+    agent.do(LEFT)
+    agent.kill()
+    for stream_id in ("r", "alone", "nothing"):
+        daemon.orphan(stream_id)
+    return daemon
+
+
+def rows(path: Path, session_id: str) -> list[str]:
+    with sqlite3.connect(path) as db:
+        found = db.execute("select key from messages where session = ? order by n", [session_id])
+        return [key for (key,) in found]
+
+
+def test_everything_comes_once_and_in_order(
+    left: DaemonProcess, agent: Obedient, tmp_path: Path
+) -> None:
+    path = tmp_path / "store"
+    turn = left.reader.session("s").turn(stream_id="r").turn_id
+    agent.do(STORE)
+    agent.do(f"done = walld_client.startup(client, Messages({str(path)!r}))")
+    assert agent.do("[done.saved, sorted(done.adopted), sorted(done.marked)]") == [
+        4,
+        ["alone", "nothing", "r"],
+        sorted([turn, "nothing"]),
+    ]
+    assert rows(path, "s") == [*KEYS, f"{turn}:interrupted"]
+    assert rows(path, "other") == ["alone:1", "nothing:interrupted"]
+    assert agent.do("[done.gates['s']['status'], list(done.gates)]") == ["blocked", ["s"]]
+    assert agent.do("done.report.overall") == "needs_manual_review", "an open call"
+    assert left.reader.recover_all() == []
+    again = agent.do(f"again = walld_client.startup(client, Messages({str(path)!r}))")
+    assert again is None
+    assert agent.do("[again.saved, again.adopted, again.marked, again.gates]") == [0, [], [], {}]
+    assert rows(path, "s") == [*KEYS, f"{turn}:interrupted"]
+
+
+def test_killed_behind_each_step_the_next_run_ends_it(
+    left: DaemonProcess, make_agent: Any, tmp_path: Path
+) -> None:
+    path = tmp_path / "store"
+    turn = left.reader.session("s").turn(stream_id="r").turn_id
+    for count in range(1, 60):
+        starting = make_agent(left)
+        starting.begin(f"COUNT, PATH = {count}, {str(path)!r}\n{STORE}{DIES_BEHIND}")
+        if starting.process.stdout.readline():
+            break
+        starting.kill()
+    assert count > 8
+    assert rows(path, "s") == [*KEYS, f"{turn}:interrupted"]
+    assert sorted(rows(path, "other")) == ["alone:1", "nothing:interrupted"]
+    assert left.reader.recover_all() == []
+
+
+def test_a_store_of_some_sessions_leaves_the_others_alone(
+    left: DaemonProcess, agent: Obedient, tmp_path: Path
+) -> None:
+    path = tmp_path / "store"
+    agent.do(STORE)
+    agent.do(f"done = walld_client.startup(client, Messages({str(path)!r}), prefix='oth')")
+    assert rows(path, "s") == []
+    assert [one.stream_id for one in left.reader.recover_all()] == ["r"]
+
+
+AWAITED = """
+import asyncio
+class Awaited:
+    def __init__(self, store):
+        self.store = store
+    async def has(self, key):
+        return self.store.has(key)
+    async def save(self, session_id, message):
+        self.store.save(session_id, message)
+    async def mark(self, session_id, turn, reason):
+        self.store.mark(session_id, turn, reason)
+async def starts():
+    client = walld_client.aio.connect(SOCKET)
+    try:
+        return await walld_client.aio.startup(client, Awaited(Messages(PATH)))
+    finally:
+        await client.close()
+done = asyncio.run(starts())
+[done.saved, sorted(done.adopted)]
+"""
+
+
+def test_awaited(left: DaemonProcess, agent: Obedient, tmp_path: Path) -> None:
+    path = tmp_path / "store"
+    agent.do(f"SOCKET, PATH = {left.socket_path!r}, {str(path)!r}; import walld_client.aio")
+    agent.do(STORE)
+    assert agent.do(AWAITED) == [4, ["alone", "nothing", "r"]]
+    assert rows(path, "s")[:3] == KEYS
