@@ -133,6 +133,52 @@ def test_other_applications_are_left_to_them(daemon: DaemonProcess, make_agent: 
     assert len(session.adopt("r")) == 3, "who names it sees it"
 
 
+def test_words_of_a_branch_that_was_left_stay_on_it(daemon: DaemonProcess, agent: Obedient) -> None:
+    """They came to the model on the branch that is read now."""
+    session = daemon.reader.session("s")
+    first = session.message("user", "zero").id
+    agent.do(OF_A_TURN)
+    agent.do(SAID)
+    agent.do(f"p = client.reply('s', stream_id='p', parent={first!r}); p.token('of another')")
+    assert agent.do("p.drain(30, 'synced')") is True
+    agent.kill()
+    for stream_id in ("r", "p"):
+        daemon.orphan(stream_id)
+    session.branch(first)
+    session.message("user", "elsewhere")
+    before = session.messages()
+    assert len(session.adopt()) == 4
+    assert session.messages() == before
+    told = [one["content"] for one in session.messages(branch="r:8")]
+    assert [one for one in told if one] == ["zero", "go", "I look.", "I deploy.", "It is cu"]
+    (hung,) = [one for one in session.events() if one["id"] == "p:1"]
+    assert hung["parent"] == first
+
+
+@pytest.mark.parametrize("begins", [OF_A_TURN, ALONE])
+def test_what_grew_since_it_was_adopted_is_not_lost(
+    daemon: DaemonProcess, agent: Obedient, begins: str
+) -> None:
+    """Its owner came back, and said more, before the one that adopted it had resolved it."""
+    cut_off(daemon, agent, begins)
+    session = daemon.reader.session("s")
+    words = {"_wal_stream": "r", "_wal_seq": 8, "_wal_last_seq": 7, "_wal_recovered": True}
+    session.message("assistant", "It", id="r:8", **words)
+    assert [one.id for one in session.adopt()] == ["r:1", "r:5", "r:8:8"]
+    contents = [one["content"] for one in session.messages() if one["role"] == "assistant"]
+    assert sorted(contents) == ["I deploy.", "I look.", "It is cu"]
+
+
+def test_an_id_that_another_entry_has_hides_no_words(
+    daemon: DaemonProcess, agent: Obedient
+) -> None:
+    cut_off(daemon, agent, ALONE)
+    session = daemon.reader.session("s")
+    session.append("app.note", {"a": 1}, id="r:5")
+    assert [one.id for one in session.adopt()] == ["r:1", "r:5:7", "r:8"]
+    assert "I deploy." in [one["content"] for one in session.messages()]
+
+
 def test_by_hand(daemon: DaemonProcess, agent: Obedient) -> None:
     cut_off(daemon, agent, OF_A_TURN)
     done = daemon.cli("session", "adopt", "s", "--socket", daemon.socket_path)

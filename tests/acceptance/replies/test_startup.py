@@ -105,6 +105,38 @@ def test_killed_behind_each_step_the_next_run_ends_it(
     assert left.reader.recover_all() == []
 
 
+def test_what_the_program_saved_itself_stays_as_it_is(
+    left: DaemonProcess, agent: Obedient, tmp_path: Path
+) -> None:
+    """It was killed between its own save and the end of its reply."""
+    path = tmp_path / "store"
+    agent.do(STORE)
+    agent.do(f"store = Messages({str(path)!r})")
+    agent.do("store.save('s', {'_key': 'r', 'role': 'assistant', 'content': 'whole'})")
+    agent.do("done = walld_client.startup(client, store)")
+    assert [key for key in rows(path, "s") if key.startswith("r")] == ["r"]
+    assert "r" in agent.do("done.adopted")
+    assert left.reader.recover(stream_id="r") is None
+
+
+def test_a_session_that_is_refused_keeps_no_other_from_its_turn(
+    left: DaemonProcess, agent: Obedient, tmp_path: Path
+) -> None:
+    path = tmp_path / "store"
+    agent.do(STORE)
+    agent.do("""
+        asked = client.repair_plan
+        def plan(session_id, **named):
+            if session_id == "s":
+                raise walld_client.Refused("unreadable", "s", "a file that can be read", "damage")
+            return asked(session_id, **named)
+        client.repair_plan = plan
+    """)
+    agent.do(f"done = walld_client.startup(client, Messages({str(path)!r}))")
+    assert agent.do("sorted(done.adopted)") == ["alone", "nothing", "r"]
+    assert rows(path, "s") == KEYS[1:]
+
+
 def test_a_store_of_some_sessions_leaves_the_others_alone(
     left: DaemonProcess, agent: Obedient, tmp_path: Path
 ) -> None:

@@ -9,8 +9,8 @@ and the first seq of its step. So whoever is killed anywhere in it runs it again
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Iterator, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 from walld_client.errors import Refused
 from walld_client.limits import APPEND_BYTES_MAX, EVENTS_PAGE
@@ -27,11 +27,25 @@ if TYPE_CHECKING:
 __all__ = ["adopted", "orphans"]
 
 
-def adopted(session: Appending, reply: PartialReply, turn_id: str | None) -> Steps[list[Entry]]:
-    """The entries of a reply, which is resolved then. turn_id: of the turn that they are of."""
+def adopted(
+    session: Appending, reply: PartialReply, tree: Mapping[str, Any] | None
+) -> Steps[list[Entry]]:
+    """The entries of a reply, which is resolved then. tree: the session's view of that name.
+
+    An id that is taken by another entry, or by what was adopted before the reply grew, has the seq
+    of the last event of its step behind it: of one step the entry that came last is shown.
+    """
+    turn_id, parent, leaf = _place(reply, tree)
+    told = [one | {"_turn": reply.turn_id} for one in entry_messages(reply)]
+    names = []
+    for one in told:
+        name = f"{reply.stream_id}:{one['_wal_seq']}"
+        is_taken = tree is not None and (yield from _is_taken(session, name, one, tree))
+        names.append(f"{name}:{one['_wal_last_seq']}" if is_taken else name)
+    above = [parent, *names] if parent is not None else [None] * len(names)
     drafts = [
-        draft("message", one, id=f"{reply.stream_id}:{one['_wal_seq']}", once=True, turn=turn_id)
-        for one in (told | {"_turn": reply.turn_id} for told in entry_messages(reply))
+        draft("message", one, id=name, once=True, turn=turn_id, parent=before, leaf=leaf)
+        for one, name, before in zip(told, names, above, strict=False)
     ]
     made: list[Entry] = []
     for entries in _requests((yield from session.made(drafts))):
@@ -44,6 +58,43 @@ def adopted(session: Appending, reply: PartialReply, turn_id: str | None) -> Ste
     )
     decode_bool(answer)  # False: somebody else did it meanwhile
     return made
+
+
+def _place(
+    reply: PartialReply, tree: Mapping[str, Any] | None
+) -> tuple[str | None, str | None, bool]:
+    """Its turn (None where that is lost to damage), the entry that its first message hangs on (None
+    for the leaf), and whether that moves the leaf: as the daemon places a reply that is released.
+    """
+    if tree is None:
+        return None, None, True
+    nodes = {one["id"]: one for one in tree["nodes"]}
+    turn_id, begun = reply.turn_id, None
+    for one in nodes.values():
+        if one["type"] == "turn_submitted" and one.get("turn") == turn_id:
+            begun = one
+    if begun is None:
+        turn_id = None
+    is_there = begun["on_path"] if begun is not None else reply.parent in (None, tree["leaf"])
+    if reply.parent in nodes:
+        return turn_id, reply.parent, is_there
+    if is_there or begun is None:
+        return turn_id, None, True
+    return turn_id, begun["id"], False
+
+
+def _is_taken(
+    session: Appending, name: str, message: Mapping[str, Any], tree: Mapping[str, Any]
+) -> Steps[bool]:
+    """Another entry has that id, or one that says less of the step."""
+    seq = next((one["seq"] for one in tree["nodes"] if one["id"] == name), None)
+    if seq is None:
+        return False
+    kept = (yield from session.line(seq))["payload"]
+    if any(kept.get(one) != message[one] for one in ("_wal_stream", "_wal_seq")):
+        return True
+    last_seq = kept.get("_wal_last_seq")
+    return not isinstance(last_seq, int) or last_seq < message["_wal_last_seq"]
 
 
 def orphans(

@@ -198,6 +198,10 @@ class Appending:
         """What an edit of a message that is named so changes, or why nothing."""
         raise NotImplementedError
 
+    def line(self, seq: int) -> Steps[dict[str, Any]]:
+        """The event of that seq."""
+        raise NotImplementedError
+
     def undo(self, n: Count = 1) -> Steps[Entry]:
         """Take the last n messages off; more than there are empties the session."""
         return (yield from self.append("undo", {"n": n}))

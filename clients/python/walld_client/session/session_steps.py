@@ -313,10 +313,8 @@ class SessionSteps(Appending):
         yield from self.delivered()
         made: list[Entry] = []
         for reply in (yield from orphans(self, stream_id, self._app)):
-            turn_id = reply.turn_id
-            if turn_id is not None and (yield from self.turn_facts(turn_id, None)) is None:
-                turn_id = None  # lost to damage: what was said in it is not
-            made += yield from adopted(self, reply, turn_id)
+            tree = yield from self.project("tree")
+            made += yield from adopted(self, reply, tree)
         return made
 
     def _said_before(self, payload: dict[str, Any]) -> Steps[str | None]:

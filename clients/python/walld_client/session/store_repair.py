@@ -16,13 +16,17 @@ twice changes nothing.
 from __future__ import annotations
 
 import inspect
-from collections.abc import Awaitable, Generator
+from collections.abc import Awaitable
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Protocol
 
 import msgspec
+from walld_client import aio_steps
 from walld_client.argument_checks import Beginning, as_declared
+from walld_client.errors import Refused
 from walld_client.recovered.entry_messages import entry_messages
 from walld_client.session.audit import AuditedTurn, RepairStep, Report, joined
+from walld_client.steps import Answered, Steps, run
 
 if TYPE_CHECKING:
     from walld_client.recovered.partial import PartialReply
@@ -30,14 +34,14 @@ if TYPE_CHECKING:
 __all__ = ["AsyncStore", "Startup", "Store", "startup", "startup_awaited"]
 
 _OPEN = "unknown"
-_Steps = Generator[Any, Any, "Startup"]
 
 
 class Store(Protocol):
-    """Your own store of messages, by key. Saving what is there already changes it or does nothing.
+    """Your own store of messages, by key: saving one that is there replaces it.
 
     The key of a message is its `_key`: `STREAM:SEQ` of what a reply had said, the message id of
-    what a user said (or, without one, its turn's id), `TURN:interrupted` of a mark.
+    what a user said (or, without one, its turn's id), `TURN:interrupted` of a mark. Where it has a
+    reply's stream id, the program saved that reply whole itself: it is resolved, and no more.
     """
 
     def has(self, key: str) -> bool:
@@ -80,83 +84,95 @@ class Startup(msgspec.Struct, frozen=True, kw_only=True):
 def startup(client: Any, store: Store, prefix: Beginning = "") -> Startup:
     """Bring your store up to what a crash left, and let walld forget it. Killed within, run again.
 
-    prefix: of the ids of the sessions that this store is of; others are left alone. Replies are
-    those that `client.orphans()` sees.
+    prefix: of the ids of the sessions that this store is of: others are left alone. Say it where
+    the user has sessions of other programs, which nothing else tells apart. Replies are those that
+    `client.orphans()` sees.
     Raises Unavailable where walld cannot know now: nothing is lost, run it later.
     """
-    steps = _steps(client, store, prefix)
-    answer = None
-    while True:
-        try:
-            answer = steps.send(answer)
-        except StopIteration as done:
-            made: Startup = done.value
-            return made
+    return run(client, _steps(client, store, prefix))
 
 
 @as_declared
 async def startup_awaited(client: Any, store: AsyncStore, prefix: Beginning = "") -> Startup:
     """The same of an asyncio client and a store whose calls are awaited."""
-    steps = _steps(client, store, prefix)
-    answer = None
-    while True:
-        try:
-            asked = steps.send(answer)
-        except StopIteration as done:
-            made: Startup = done.value
-            return made
-        answer = await asked if inspect.isawaitable(asked) else asked
+    return await aio_steps.run(client, _steps(client, store, prefix))
 
 
-def _steps(client: Any, store: Any, prefix: str) -> _Steps:
-    """Yields what each call gave, to be awaited where it has to be."""
+def _steps(client: Any, store: Any, prefix: str) -> Steps[Startup]:
+    """Asks nothing itself: what a call gave is awaited where it has to be."""
     replies: dict[str, list[PartialReply]] = {}
-    for reply in (yield client.orphans()):
+    for reply in (yield from _came(client.orphans())):
         if reply.session_id.startswith(prefix):
             replies.setdefault(reply.session_id, []).append(reply)
-    adopted: list[str] = []
-    marked: list[str] = []
-    gates: dict[str, dict[str, Any]] = {}
-    saved = 0
-    listed = [one.session_id for one in (yield client.sessions(prefix or None))]
+    listed = [one.session_id for one in (yield from _came(client.sessions(prefix or None)))]
+    made: list[Startup] = []
     for session_id in dict.fromkeys([*listed, *replies]):
-        plan: list[RepairStep] = []
-        if session_id in listed:
-            plan = yield client.repair_plan(session_id, present=_Present(store))
-        orphans = replies.get(session_id, [])
-        messages = [
-            one.message | {"_key": one.message_id or one.turn_id}
-            for one in plan
-            if one.op == "materialise_user_message"
-        ]
-        messages += [
-            one | {"_key": f"{reply.stream_id}:{one['_wal_seq']}", "_turn": reply.turn_id}
-            for reply in orphans
-            for one in entry_messages(reply)
-        ]
-        for message in messages:
-            yield store.save(session_id, message)
-        saved += len(messages)
-        marks = {
-            one.turn_id: one.reason or "unknown" for one in plan if one.op == "mark_interrupted"
-        }
-        for reply in orphans:
-            if reply.turn_id is None and not reply.messages():
-                marks[reply.stream_id] = reply.lost_reason or "unknown"
-        for turn, reason in marks.items():
-            if not (yield store.has(f"{turn}:interrupted")):
-                yield store.mark(session_id, turn, reason)
-                marked.append(turn)
-        for reply in orphans:
-            if any(one.kind == "tool" and one.outcome == _OPEN for one in reply.segments):
-                gates[session_id] = yield client.session(session_id).resume_check()
-            yield client.resolve(reply.stream_id, reply.last_seq)
-            adopted.append(reply.stream_id)
+        orphans, is_listed = replies.get(session_id, []), session_id in listed
+        made.append((yield from _of_session(client, store, session_id, orphans, is_listed)))
     audited: list[Report] = []
     for name in listed if prefix else (None,):
-        audited.append((yield client.audit(name, present=_Present(store))))  # noqa: PERF401
-    report = joined(audited)
-    return Startup(adopted=adopted, saved=saved, marked=marked, gates=gates, report=report)
+        report = yield from _came(client.audit(name, present=_Present(store)))
+        audited.append(report)
+    return Startup(
+        adopted=[stream for one in made for stream in one.adopted],
+        saved=sum(one.saved for one in made),
+        marked=[turn for one in made for turn in one.marked],
+        gates={session: gate for one in made for session, gate in one.gates.items()},
+        report=joined(audited),
+    )
+
+
+def _of_session(
+    client: Any, store: Any, session_id: str, orphans: list[PartialReply], is_listed: bool
+) -> Steps[Startup]:
+    """What there is to do of one. What it is refused keeps no other session from its turn."""
+    plan: list[RepairStep] = []
+    if is_listed:
+        with suppress(Refused):  # it cannot be read: the audit says so
+            plan = yield from _came(client.repair_plan(session_id, present=_Present(store)))
+    messages = [
+        one.message | {"_key": one.message_id or one.turn_id}
+        for one in plan
+        if one.op == "materialise_user_message"
+    ]
+    for reply in orphans:
+        if not (yield from _came(store.has(reply.stream_id))):
+            messages += [
+                one | {"_key": f"{reply.stream_id}:{one['_wal_seq']}", "_turn": reply.turn_id}
+                for one in entry_messages(reply)
+            ]
+    for message in messages:
+        yield from _came(store.save(session_id, message))
+    marks = {one.turn_id: one.reason or "unknown" for one in plan if one.op == "mark_interrupted"}
+    for reply in orphans:
+        if reply.turn_id is None and not reply.messages():
+            marks[reply.stream_id] = reply.lost_reason or "unknown"
+    marked: list[str] = []
+    for turn, reason in marks.items():
+        if not (yield from _came(store.has(f"{turn}:interrupted"))):
+            yield from _came(store.mark(session_id, turn, reason))
+            marked.append(turn)
+    adopted: list[str] = []
+    gates: dict[str, dict[str, Any]] = {}
+    for reply in orphans:
+        with suppress(Refused):  # it grew, or its owner is back: the next run has it, or its owner
+            if any(one.kind == "tool" and one.outcome == _OPEN for one in reply.segments):
+                gates[session_id] = yield from _came(client.session(session_id).resume_check())
+            yield from _came(client.resolve(reply.stream_id, reply.last_seq))
+            adopted.append(reply.stream_id)
+    saved = len(messages)
+    return Startup(adopted=adopted, saved=saved, marked=marked, gates=gates, report=joined([]))
+
+
+def _came(value: Any) -> Steps[Any]:
+    """What a call of the program's or the client's gave."""
+    return (yield Answered(value, _refused)) if inspect.isawaitable(value) else value
+
+
+def _refused(value: Any) -> Any:
+    if inspect.iscoroutine(value):
+        value.close()  # nobody will await it
+    raise TypeError("startup() awaits nothing: walld_client.aio.startup() does")
 
 
 class _Present:
