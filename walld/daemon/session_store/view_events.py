@@ -159,7 +159,7 @@ def _too_long(held: HeldEvents) -> Refusal:
     count = sum(run.end - run.offset for run in found.runs) + sum(map(len, found.lines))
     return Refusal(
         "view_length",
-        f"this takes more memory of the session than one request may: {_WHAT_TO_DO}",
+        f"a view or a fork of this session takes more memory than one may: {_WHAT_TO_DO}",
         f"{found.total} events of {count} bytes",
-        f"{held.bytes_max} bytes of events and answer",
+        f"{held.bytes_max} bytes of events and what is made of them",
     )

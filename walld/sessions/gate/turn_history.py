@@ -56,8 +56,7 @@ class History:
 
     calls: all of them. tools: those with an intent, or a start, also those of a turn that no line
     that is left tells of. of_replies: those that no journal and no message of the session has: of
-    replies that are not released, and what is left of those that went. of_messages: those that
-    messages of the session alone say, but for what the provider ran itself.
+    replies that are not released, and what is left of those that went.
     """
 
     def __init__(self) -> None:
@@ -65,11 +64,20 @@ class History:
         self.calls = Calls()
         self.tools: list[CallAccount] = []
         self.of_replies: list[CallAccount] = []
-        self.of_messages: list[CallAccount] = []
         self.loose: list[Event] = []
         self.malformed: list[tuple[Event, Problem]] = []
         self.state = SessionState()
         self._tools_of: dict[str, list[CallAccount]] = {}
+
+    @property
+    def of_messages(self) -> list[CallAccount]:
+        """Calls that messages of the session alone say, but for what the provider ran itself."""
+        apart = set(map(id, self.of_replies))
+        return [
+            one
+            for one in self.calls.calls
+            if one.intent is None and not one.is_served and id(one) not in apart
+        ]
 
     def take(self, event: Event) -> None:
         """The next event."""
@@ -138,12 +146,6 @@ def history_of(
             if one.intent is None and (id(one) in left or id(one.said_in) in loose)
             if not (one.is_served and id(one.said_in) in loose)
         ]
-    loose |= {id(one.said_in) for one in history.of_replies}
-    history.of_messages = [
-        one
-        for one in calls.calls
-        if one.intent is None and not one.is_served and id(one.said_in) not in loose
-    ]
     return history
 
 

@@ -21,7 +21,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, Protocol
 
 import msgspec
-from walld_client import aio_steps
+from walld_client.aio_steps import run as run_awaiting
 from walld_client.argument_checks import Beginning, as_declared
 from walld_client.errors import Refused
 from walld_client.recovered.entry_messages import entry_messages
@@ -95,7 +95,7 @@ def startup(client: Any, store: Store, prefix: Beginning = "") -> Startup:
 @as_declared
 async def startup_awaited(client: Any, store: AsyncStore, prefix: Beginning = "") -> Startup:
     """The same of an asyncio client and a store whose calls are awaited."""
-    return await aio_steps.run(client, _steps(client, store, prefix))
+    return await run_awaiting(client, _steps(client, store, prefix))
 
 
 def _steps(client: Any, store: Any, prefix: str) -> Steps[Startup]:
