@@ -94,18 +94,21 @@ class Store:
             file.flush()
             os.fsync(file.fileno())
 
-    def messages(self, session_id: str) -> list[dict[str, Any]]:
-        kept: dict[object, dict[str, Any]] = {}
-        for line in self.path.read_text().splitlines() if self.path.exists() else []:
-            session, message = json.loads(line)
-            if session == session_id:
-                kept[message["_wal_stream"], message.get("_wal_seq")] = message
-        return list(kept.values())
-
-    def has_whole(self, stream_id: str) -> bool:
+    def lines(self) -> list[tuple[str, dict[str, Any]]]:
         lines = self.path.read_text().splitlines() if self.path.exists() else []
-        found = [json.loads(line)[1] for line in lines]
-        return any(m["_wal_stream"] == stream_id and "_wal_recovered" not in m for m in found)
+        return [(session_id, message) for session_id, message in map(json.loads, lines)]
+
+    def messages(self, session_id: str) -> list[dict[str, Any]]:
+        return list(
+            {one["_key"]: one for named, one in self.lines() if named == session_id}.values()
+        )
+
+    def has(self, key: str) -> bool:
+        return any(message["_key"] == key for _, message in self.lines())
+
+    def mark(self, session_id: str, turn: str, reason: str) -> None:
+        key = f"{turn}:interrupted"
+        self.save(session_id, {"_key": key, "role": "system", "content": "[interrupted]"})
 
 
 class DiesAfterSave(Store):
@@ -174,7 +177,7 @@ def test_the_readme_runs_and_a_crash_anywhere_is_harmless(tmp_path: Path, daemon
 
         run_killed(path, "hello", "DiesAfterSave")
         assert len(store.messages("chat")) == 2
-        assert space["adopt"]() == 0, "saved, then killed before end(): nothing to add"
+        assert space["at_start"]() == 0, "saved, then killed before end(): nothing to add"
         assert len(store.messages("chat")) == 2
 
         run_killed(path, "die in the middle", "Store")
@@ -182,17 +185,17 @@ def test_the_readme_runs_and_a_crash_anywhere_is_harmless(tmp_path: Path, daemon
         recovered = store.messages("chat")[2]
         assert recovered["content"] == "".join(PIECES)
         assert recovered["_wal_recovered"]
-        assert space["adopt"]() == 0
+        assert space["at_start"]() == 0
         assert space["on_page_load"]("chat") == "nothing was cut off"
 
         run_killed(path, "hello", "DiesBeforeSave")
-        assert space["adopt"]() == 1, "all was said and nothing saved: the order of the README"
+        assert space["at_start"]() == 1, "all was said and nothing saved: the order of the README"
         assert store.messages("chat")[3]["content"] == "".join(PIECES)
 
         run_killed(path, "die before the first token", "Store")
         assert space["on_page_load"]("chat") == "recovered"
         assert store.messages("chat")[4]["content"] == "[interrupted]", "its user sees the cut"
-        assert space["adopt"]() == 0
+        assert space["at_start"]() == 0
 
         with space["client"].reply("live") as reply:
             reply.token("so far")
@@ -208,7 +211,7 @@ def test_the_readme_runs_and_a_crash_anywhere_is_harmless(tmp_path: Path, daemon
         asyncio.run(space["answer_async"]("async", "hello"))
         (saved,) = store.messages("async")
         assert saved["content"] == "".join(PIECES)
-        assert space["adopt"]() == 0
+        assert space["at_start"]("async") == 0, "the task is its own store"
     finally:
         space["client"].close()
     assert walld_client.check(daemon.socket_path).startswith("recoverable")
