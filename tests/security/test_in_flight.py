@@ -30,7 +30,7 @@ from walld.ledger.line import chain_of, header_line, make_line
 from walld.ledger.store import LedgerStore
 
 CHUNK = bytes(limits.FRAME_BYTES_MAX - 4 * limits.KIB)
-UPLOADS = 3000
+UPLOADS = 1000
 REFUSED = {
     "of a piece that nobody waits for": wire.PutArtifact(1, "s", b"a" * 32, 1 << 25, 7, CHUNK),
     "of a digest that is none": wire.PutArtifact(1, "s", b"a", 1 << 25, 0, CHUNK),

@@ -37,7 +37,7 @@ def test_a_log_that_is_being_written_is_clean(
     speaker = threading.Thread(target=speak)
     speaker.start()
     try:
-        for _ in range(40):
+        for _ in range(15):
             assert main(["fsck", str(daemon.data)]) == 0, capsys.readouterr().out
         capsys.readouterr()
         assert main(["salvage", str(daemon.data), "--to", str(tmp_path / "copy")]) == 1

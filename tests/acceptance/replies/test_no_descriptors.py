@@ -172,7 +172,7 @@ def test_awaited_requests_say_why(
     take, free = no_descriptors
 
     async def asks() -> None:
-        client = aio.connect(daemon.socket_path, timeout=0.5)
+        client = aio.connect(daemon.socket_path, timeout=2.0)
         if was_there:
             assert await client.recover("s") is None
             daemon.kill()
