@@ -2,19 +2,33 @@
 
 Exit codes: 0 ok, 1 warn, 2 needs manual review, 3 there is no such session, 66 cannot ask. Judges
 nothing itself: `walld_client.session.audit` does.
+
+Where walld is the application's only store, each turn is saved that it has. What it lost itself is
+saved nowhere: a submission that damage took stays a finding.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import shutil
 from typing import Final
 
-from walld_client.session.audit import BROKEN, MALFORMED, MISSING, Finding, Report
+import msgspec
+from walld_client.session.audit import (
+    BROKEN,
+    MALFORMED,
+    MISSING,
+    AuditedTurn,
+    AwaitedPresent,
+    Finding,
+    Report,
+)
 from walld_client.session.ledger_steps import audited
 
 from walld.cli.client import Daemon
 from walld.cli.exit_codes import NOTHING, complain
+from walld.cli.query.audit_table import table
 from walld.cli.session_client import SessionClient
 from walld.cli.show import as_json
 from walld.errors import ConfigError
@@ -29,7 +43,7 @@ _OF_THE_SESSION: Final = (BROKEN, MALFORMED, MISSING)
 
 def run(options: argparse.Namespace) -> int:
     """Print what was found."""
-    present = ids_in(options.present)
+    present: AwaitedPresent = _is_kept if options.own_store else ids_in(options.present)
     with Daemon(options.socket, options.timeout) as daemon:
         report = SessionClient(daemon, options.uid).run(audited(options.session, present))
     if options.session is not None and not report.sessions:
@@ -38,9 +52,14 @@ def run(options: argparse.Namespace) -> int:
     if options.json:
         print(as_json(report.to_dict()))
         return report.exit_code
-    for line in _lines(report):
+    for line in _lines(report, is_whole=options.all or options.session is not None):
         print(line)
     return report.exit_code
+
+
+def _is_kept(turn: AuditedTurn) -> bool:
+    """Whether walld, being the application's only store, has what was submitted."""
+    return not turn.submission_lost
 
 
 def ids_in(path: str | None) -> frozenset[str] | None:
@@ -61,16 +80,32 @@ def ids_in(path: str | None) -> frozenset[str] | None:
     return frozenset(stripped for line in lines if (stripped := line.removesuffix("\r")))
 
 
-def _lines(report: Report) -> list[str]:
+def _lines(report: Report, *, is_whole: bool) -> list[str]:
     word = {"ok": "ok", "warn": "warn", "needs_manual_review": "needs manual review"}
     lines = [f"{word[report.overall]}: {report.sessions} sessions, {report.turns} turns"]
-    lines += map(_about, report.findings)
-    for turn_id, count in report.collisions.items():
-        lines.append(f"  turn {escaped_line(turn_id)}: ended {count} times more than once")
+    if is_whole:
+        lines += (f"  {_about(one)}" for one in report.findings)
+        for turn_id, count in report.collisions.items():
+            lines.append(f"  turn {escaped_line(turn_id)}: ended {count} times more than once")
+        return lines
+    lines += table(report.findings, _example, shutil.get_terminal_size().columns)
+    if report.collisions:
+        lines.append(f"turns that ended more than once: {len(report.collisions)}")
+    if len(lines) > 1:
+        lines.append("walld audit --all prints each of them, walld audit SESSION those of one")
     return lines
 
 
 def _about(one: Finding) -> str:
+    return f"{one.category}: {one.kind}: {_where(one)}"
+
+
+def _example(one: Finding) -> str:
+    """Short: whoever wants the message's id as well asks for all."""
+    return _where(msgspec.structs.replace(one, message_id=None))
+
+
+def _where(one: Finding) -> str:
     where = f"session {one.session_id}"
     if one.turn_id is not None:
         where += f", turn {one.turn_id}"
@@ -79,7 +114,7 @@ def _about(one: Finding) -> str:
     if one.subject is not None:
         where += f", {_subject(one)}"
     detail = f": {one.detail}" if one.detail else ""
-    return escaped_line(f"  {one.category}: {one.kind}: {where}{detail}")
+    return escaped_line(f"{where}{detail}")
 
 
 def _subject(one: Finding) -> str:

@@ -115,7 +115,11 @@ def add_session_commands(
 
     audit = add("audit", "Compare turns with what an application has saved.")
     audit.add_argument("session", nargs="?", type=ident, help="session id (all)")
-    _add_present(audit)
+    store = audit.add_mutually_exclusive_group()
+    _add_present(store)
+    told = "walld is the only store: what it has is saved, an interrupted turn is no warning"
+    store.add_argument("--own-store", action="store_true", help=told)
+    audit.add_argument("--all", action="store_true", help="each finding, not a table by kind")
     common(audit, True)
     plan = add("repair-plan", "Print what an application should add to its store.")
     plan.add_argument("session", type=ident, help="session id")
@@ -127,7 +131,7 @@ def add_session_commands(
     common(check, True)
 
 
-def _add_present(command: argparse.ArgumentParser) -> None:
+def _add_present(command: argparse._ActionsContainer) -> None:
     command.add_argument(
         "--present", metavar="FILE", help="turn or message ids that are saved, one a line"
     )
