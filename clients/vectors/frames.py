@@ -247,6 +247,8 @@ def _about_sessions() -> Vectors:
     yield "sessions_prefix", wire.Sessions(19, "chat-", 0), None
     yield "delete", wire.Delete(20, "chat-7"), None
     yield "delete_of_another", wire.Delete(21, "a/b", 1000, seen), None
+    yield "delete_at", wire.DeleteAt(31, "chat-7", 2**32 - 1), None
+    yield "delete_at_of_another", wire.DeleteAt(32, "a/b", 0, 1000, seen), None
     yield "fork", wire.Fork(22, "chat-7", "chat-8"), None
     yield "fork_full", wire.Fork(23, "chat-7", "chat-8", "e-1", True, seen), None
     hashed = bytes(range(32))

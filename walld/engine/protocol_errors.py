@@ -105,6 +105,7 @@ LEDGER_CODES: Final = frozenset(
         "unknown_target",
         "unknown_tool",
         "unknown_turn",
+        "unreleased",
         "unwritable",
         "view_length",
     }
@@ -139,7 +140,8 @@ _MESSAGES: Final = {
     for role, union in (("agent", wire.FromAgent), ("query", wire.FromQuery))
 }
 
-_REQUESTS: Final = f"a request of tag 48 to {max(_MESSAGES['query'])}"
+_NEWER: Final = sorted(int(tag) for tag in _MESSAGES["query"] if int(tag) >= 80)
+_REQUESTS: Final = f"a request of tag 48 to 62, {', '.join(map(str, _NEWER))}"
 """By its first words a client knows that the tag is unknown, so they stay as they are."""
 
 

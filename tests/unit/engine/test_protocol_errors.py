@@ -123,9 +123,9 @@ def test_a_body_that_shows_no_event_closes(body: bytes) -> None:
     [
         (b"\x92\x31\x07", "HasPartial(id, session_id, seen)"),
         (b"\x93\x31\x07\xc0", "HasPartial(id, session_id, seen)"),
-        (b"\x92\x3f\x07", "a request of tag 48 to 62"),
-        (b"\x92\x50\x07", "a request of tag 48 to 62"),
-        (b"\x92\x7f\x07", "a request of tag 48 to 62"),
+        (b"\x92\x3f\x07", "a request of tag 48 to 62, 81"),
+        (b"\x92\x50\x07", "a request of tag 48 to 62, 81"),
+        (b"\x92\x7f\x07", "a request of tag 48 to 62, 81"),
     ],
 )
 def test_a_bad_request_is_answered_by_its_id(body: bytes, limit: str) -> None:

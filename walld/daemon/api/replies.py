@@ -323,13 +323,16 @@ class ReplyRequests:
     async def _has_partial(self, connection: Connection, request: wire.HasPartial) -> bool:
         await self.taken(connection, request.seen)
         await self._let_go(connection.uid, request.session_id)
-        key = (connection.uid, request.session_id)
-        streams = self._engine.registry.of_session(*key)
-        gone = (self._is_moved(one) or self._is_released(one) for one in streams)
-        if not all(gone) or self.kept_of(*key):
+        if self.has_unreleased(connection.uid, request.session_id):
             return True
         self._prove_nothing(connection, connection.uid)
         return False
+
+    def has_unreleased(self, uid: int, session_id: str) -> bool:
+        """Something was said in the session that is neither released nor resolved."""
+        streams = self._engine.registry.of_session(uid, session_id)
+        gone = (self._is_moved(one) or self._is_released(one) for one in streams)
+        return not all(gone) or bool(self.kept_of(uid, session_id))
 
     def _prove_nothing(self, connection: Connection, uid: int) -> None:
         """Raises where damaged bytes may hold what was asked for, or a process that said it while

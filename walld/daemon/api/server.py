@@ -58,7 +58,15 @@ _IN_TURN = (
 """What takes turns. Not what waits for the disk; not what must be answered meanwhile."""
 _WHOLE = (wire.GetArtifact, wire.PutArtifact)
 """What may read an artifact from end to end, whatever is asked: one at a time of each user."""
-_CHANGES = (wire.Append, wire.Attest, wire.Delete, wire.Fork, wire.PutArtifact, wire.Resolve)
+_CHANGES = (
+    wire.Append,
+    wire.Attest,
+    wire.Delete,
+    wire.DeleteAt,
+    wire.Fork,
+    wire.PutArtifact,
+    wire.Resolve,
+)
 """Done also where nobody hears the answer."""
 _READ_BYTES = 64 * 1024
 _FIRST_READ_BYTES = 8 * 1024

@@ -121,6 +121,7 @@ class SessionRequests:
             wire.Project: self._project,
             wire.Sessions: self._list,
             wire.Delete: self._delete,
+            wire.DeleteAt: self._delete_at,
             wire.Fork: self._fork,
             **receipts.answers,
             **self._artifacts.answers,
@@ -245,11 +246,8 @@ class SessionRequests:
         # What its process said before it asked is not to come behind the answer.
         await self._replies.taken(connection, request.seen)
         session_id = request.session_id
-        self._engine.batches.check_open()
-        doubt, there = self._sessions.doubt, False
-        if doubt is not None and doubt.may_return:
-            raise Refusal("unreadable", f"nothing was deleted: {doubt.why}", session_id)
-        there |= self._let_go(uid, session_id)
+        self._check_gone_for_good(session_id)
+        there = self._let_go(uid, session_id)
         for session, name in self._replies.kept_of(uid, session_id):
             try:
                 await self._partial_writer.resolve_partial(uid, session, name)
@@ -265,6 +263,32 @@ class SessionRequests:
         if not there:
             self._sessions.check_known(uid, session_id)
         return there
+
+    async def _delete_at(self, connection: Connection, request: wire.DeleteAt) -> bool:
+        uid, session_id = self._replies.uid_of(connection, request.uid), request.session_id
+        await self._replies.taken(connection, request.seen)
+        if (no_room := await self._turns.settle(uid, session_id)) is not None:
+            raise no_room  # what its replies say comes first, and is behind last_seq
+        self._check_gone_for_good(session_id)
+
+        def judge(last_seq: int) -> None:
+            if last_seq != request.last_seq:
+                text = "nothing was deleted: the session's last event is another"
+                raise Refusal("stale", text, request.last_seq, last_seq)
+            if self._replies.has_unreleased(uid, session_id):
+                text = "nothing was deleted: a reply of the session is not released"
+                raise Refusal("unreleased", text, session_id, "replies that are released")
+            self._let_go(uid, session_id)
+
+        await self._sessions.delete(uid, session_id, judge)
+        return True
+
+    def _check_gone_for_good(self, session_id: str) -> None:
+        """Refusal where what is deleted now may come back."""
+        self._engine.batches.check_open()
+        doubt = self._sessions.doubt
+        if doubt is not None and doubt.may_return:
+            raise Refusal("unreadable", f"nothing was deleted: {doubt.why}", session_id)
 
     def _let_go(self, uid: int, session_id: str) -> bool:
         """Of all its replies in the log; whoever still speaks on one begins it anew."""

@@ -233,16 +233,22 @@ class Sessions:
         tail = await self.thread.run(partial(self._store.tail, uid, session_id))
         return 0 if tail is None else tail.last_seq
 
-    async def delete(self, uid: int, session_id: str) -> bool:
+    async def delete(
+        self, uid: int, session_id: str, judge: Callable[[int], None] | None = None
+    ) -> bool:
         """Remove all files of a session and what is pending; whoever opens it begins anew. Its
         replies were let go of before.
 
         The files go once the log has let go durably: it would give lines back without those before.
-        Once it has begun it ends, by a later start if need be (U1).
+        Once it has begun it ends, by a later start if need be (U1). judge: raises where it must not
+        begin; given the last seq (0: never written) in the step behind which nothing is appended.
         """
         self._check_read(uid, session_id)
         key = uid, session_id
         async with self._locked(key):
+            if judge is not None and key not in self.going:
+                folded = await self._open(uid, session_id, create=False)
+                judge(0 if folded is None or folded.state is None else folded.state.last_seq)
             self.going[key] = InterruptedError(errno.EINTR, "not done", session_id)
             ledger = self._engine.session_logs.open.pop(
                 key, None

@@ -79,6 +79,7 @@ export const TAGGED = {
   PutArtifact: [60, "id int, session_id str, sha256 bin, size int, offset int, chunk bin"],
   GetArtifact: [61, "id int, session_id str, sha256 bin, uid int? = nil"],
   Attest: [62, "id int, session_id str, receipt bin"],
+  DeleteAt: [81, "id int, session_id str, last_seq int, uid int? = nil, seen [Seen] = []"],
   Answer: [64, 'id int, chunk bin, last bool = true, receipt bin = "", new_directory int = 0'],
 } as const;
 

@@ -1,7 +1,7 @@
 """The messages about sessions, and the parts all requests share.
 
-Owns: tags 54 to 62, the base of every message, `RequestId` and `Seen`. Refuses: all other frames
-and the unions (`messages.py`, which gives these names out as well); I/O, framing, meaning.
+Owns: tags 54 to 62 and 81, the base of every message, `RequestId` and `Seen`. Refuses: all other
+frames and the unions (`messages.py`, which gives these names out as well); I/O, framing, meaning.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ __all__ = [
     "Append",
     "Attest",
     "Delete",
+    "DeleteAt",
     "EntryList",
     "Events",
     "Fork",
@@ -151,6 +152,21 @@ class Delete(Message, tag=58, frozen=True):
 
     id: RequestId
     session_id: str
+    uid: int | None = None
+    seen: SeenList = []
+
+
+class DeleteAt(Message, tag=81, frozen=True):
+    """A Delete of what ends at `last_seq` and has no reply that is not released. Answer: true.
+
+    Another last one is an Error "stale" whose limit is the present one, 0 where there is none; such
+    a reply an Error "unreleased". Nothing was deleted then. Not a field of Delete: a daemon that
+    does not know it would delete all the same.
+    """
+
+    id: RequestId
+    session_id: str
+    last_seq: int
     uid: int | None = None
     seen: SeenList = []
 

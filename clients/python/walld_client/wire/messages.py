@@ -20,6 +20,7 @@ from walld_client.wire.ledger_messages import (
     Append,
     Attest,
     Delete,
+    DeleteAt,
     Events,
     Fork,
     GetArtifact,
@@ -45,6 +46,7 @@ __all__ = [
     "Attest",
     "Custom",
     "Delete",
+    "DeleteAt",
     "Drain",
     "Drained",
     "End",
@@ -554,6 +556,7 @@ FromQuery = (
     | Project
     | Sessions
     | Delete
+    | DeleteAt
     | Fork
     | PutArtifact
     | GetArtifact
