@@ -128,3 +128,19 @@ def test_fields_that_are_appended_later_are_passed_over(
     assert told["unknown"][0] == "bad_request"
     assert told["version"][0] == "version", "a later version of the protocol is not guessed at"
     assert told["version"][1:] == ["2", "1"]
+
+
+def test_an_old_daemon_keeps_what_it_cannot_archive(
+    daemons: dict[str, tuple[Daemon, str]], new: Build, tmp_path: Path
+) -> None:
+    """It would take a field of Delete that it does not know for nothing, and delete."""
+    daemon, version = daemons["old"]
+    at, folder, lines = ("--socket", daemon.socket_path), tmp_path / "to", tmp_path / "pi.jsonl"
+    folder.mkdir()
+    lines.write_text('{"type":"session","id":"s"}\n{"type":"message","message":{"role":"user"}}\n')
+    assert new.walld("session", "import", lines, "--session", "to go", *at)[0] == 0
+    before = new.walld("session", "events", "to go", *at)
+    code, said = new.walld("session", "archive", "to go", "--to", folder, *at)
+    text = f"walld {version} does not know DeleteAt: update the older of client and daemon"
+    assert (code, text in said, list(folder.iterdir())) == (1, True, [])
+    assert new.walld("session", "events", "to go", *at) == before

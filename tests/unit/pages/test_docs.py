@@ -281,12 +281,19 @@ def test_the_targets_are_in_the_makefile() -> None:
 
 def help_of(command: str, capsys: pytest.CaptureFixture[str]) -> str:
     with pytest.raises(SystemExit):
-        parse([command, "--help"] if command else ["--help"])
+        parse([*command.split(), "--help"])
     return capsys.readouterr().out
 
 
 def commands(capsys: pytest.CaptureFixture[str]) -> list[str]:
     return re.findall(r"^    ([a-z-]+)\s", help_of("", capsys), re.M)
+
+
+def options_of_verbs(capsys: pytest.CaptureFixture[str]) -> set[str]:
+    """Of `walld session`."""
+    verbs = re.findall(r"^    ([a-z]+)\s", help_of("session", capsys), re.M)
+    texts = [help_of(f"session {verb}", capsys) for verb in verbs]
+    return set(re.findall(r"--[a-z-]+", "".join(texts)))
 
 
 def test_every_command_and_every_option_is_there(capsys: pytest.CaptureFixture[str]) -> None:
@@ -298,6 +305,7 @@ def test_every_command_and_every_option_is_there(capsys: pytest.CaptureFixture[s
         options = set(re.findall(r"--[a-z-]+", " ".join(row)))
         assert options <= set(re.findall(r"--[a-z-]+", help_of(match[1], capsys))), row[0]
     known = set().union(*(re.findall(r"--[a-z-]+", help_of(c, capsys)) for c in commands(capsys)))
+    known |= options_of_verbs(capsys)
     known |= set(re.findall(r"--[a-z-]+", (ROOT / "systemd/walld.service").read_text()))
     for page in (README, OPERATE, ARCHITECTURE):
         prose = re.sub(r"```sh.*?```", "", page.read_text(), flags=re.S)

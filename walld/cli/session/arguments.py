@@ -67,10 +67,18 @@ def add_session_commands(
     fork.add_argument("--whole", action="store_true", help="all branches")
     export = of_one("export", "Print it for another program.")
     export.add_argument("--format", choices=EXPORT_FORMATS, default="jsonl")
+    told = "Move a session that nobody works on into one compressed file; import brings it back."
+    archive = verb("archive", told)
+    archive.add_argument("session", nargs="?", type=ident, help="session id")
+    told = "all whose last event is older, by the clock of day: 12h, 30d"
+    archive.add_argument("--older-than", metavar="AGE", type=_duration, help=told)
+    archive.add_argument("--to", metavar="DIR", default=".", help="where the file goes (here)")
+    common(archive, True)
     take = verb("import", "Append a session file to a session; again only adds what is new.")
-    take.add_argument("file", metavar="FILE", help="JSONL file")
+    take.add_argument("file", metavar="FILE", help="JSONL file, or an archive")
     take.add_argument("--format", choices=IMPORT_FORMATS, default="auto")
-    take.add_argument("--session", metavar="ID", type=ident, required=True, help="new or not")
+    told = "new or not (an archive: the session that it is of)"
+    take.add_argument("--session", metavar="ID", type=ident, help=told)
     common(take, False)
     compact = of_one("compact", "Say what the beginning of it comes down to.", appends=True)
     compact.add_argument("--summary", metavar="TEXT", required=True)

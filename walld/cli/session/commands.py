@@ -1,7 +1,7 @@
 """walld session: look at sessions, fork, import, export, delete them, settle their calls, adopt.
 
-Owns: the verbs. Refuses: the grammar (`arguments.py`), drawing (`show.py`,
-`view.py`), importing (`import_file.py`), repairing (`session_repair.py`, which needs the
+Owns: the verbs. Refuses: the grammar (`arguments.py`), drawing (`show.py`, `view.py`), importing
+(`import_file.py`), archiving (`archive.py`), repairing (`session_repair.py`, which needs the
 directory without a daemon), other programs' formats (`foreign/`). The daemon answers all else.
 
 Exit codes: 0 done (a delete also where there was nothing), 3 there is no such session, proven, 1
@@ -32,7 +32,7 @@ from walld_client.wire import messages as wire
 from walld.cli.client import Daemon
 from walld.cli.exit_codes import DONE, NO_INPUT, NOTHING, USAGE, complain
 from walld.cli.inspect import session_repair
-from walld.cli.session import import_file
+from walld.cli.session import archive, import_file
 from walld.cli.session.show import render_show
 from walld.cli.session.view import render_tree
 from walld.cli.session_client import SessionClient, say_breaks
@@ -367,6 +367,7 @@ _VERBS: dict[str, Callable[[SessionClient, argparse.Namespace], int]] = {
     "messages": _messages,
     "fork": _fork,
     "export": _export,
+    "archive": archive.run,
     "import": import_file.run,
     "compact": _compact,
     "settle": _settle,

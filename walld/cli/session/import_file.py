@@ -1,7 +1,8 @@
-"""walld session import: another program's session file, appended to a session.
+"""walld session import: another program's session file, or an archive, appended to a session.
 
 Owns: what of a file goes into one request, and saying what was not understood. Refuses: formats
-(`foreign/`), what is too long for an entry (the client puts it beside the session).
+(`foreign/`), what is an archive's alone (`import_archive.py`), what is too long for an entry (the
+client puts it beside the session).
 
 A line that this session cannot take (it has too many small fields for an entry, or contradicts
 what stands there already, be it another entry of its id) is kept as its text, like one that was not
@@ -34,7 +35,8 @@ from walld_client.session import artifacts
 from walld_client.session.entries import in_pieces
 from walld_client.wire import messages as wire
 
-from walld.cli.exit_codes import DONE
+from walld.cli.exit_codes import DONE, USAGE, complain
+from walld.cli.session.import_archive import archive_of, bring_artifacts
 from walld.cli.session_client import SessionClient
 from walld.cli.show import as_json
 from walld.errors import FormatError, WalldError
@@ -71,14 +73,22 @@ _WAIT_SECONDS = 0.5
 def run(asking: SessionClient, options: argparse.Namespace) -> int:
     """Append the file's entries."""
     with open(options.file, "rb") as file:
-        imported = read(_lines(file, options.file), options.format)
+        archive = archive_of(file, options.file)
+        session_id: str | None = options.session or (archive and archive.session_id)
+        if session_id is None:
+            complain("import: --session ID is missing, and only an archive says of which it is")
+            return USAGE
+        if archive is not None:
+            bring_artifacts(asking, session_id, archive, file, options.file)
+        lines = _lines(file, options.file) if archive is None else archive.lines
+        imported = read(lines, options.format)
     split = [piece for one in imported.entries for piece in _split(one)]
-    work = _Import(asking, options.session, options.file, imported)
+    work = _Import(asking, session_id, options.file, imported)
     new = work.append(split)
     doubted = work.end(imported)
     count = len(split)
     told = {
-        "session": options.session,
+        "session": session_id,
         "format": imported.format,
         "version": imported.version,
         "entries": count,
@@ -92,7 +102,7 @@ def run(asking: SessionClient, options: argparse.Namespace) -> int:
     if options.json:
         print(as_json(told))
         return DONE
-    line = f"{escaped_line(options.session)}: {new} entries from {imported.format}"
+    line = f"{escaped_line(session_id)}: {new} entries from {imported.format}"
     if new < count:
         line += f", {count - new} were there already"
     print(line)

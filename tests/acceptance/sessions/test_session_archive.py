@@ -1,0 +1,389 @@
+"""`walld session archive` and what `import` makes of its file, against a real daemon."""
+
+from __future__ import annotations
+
+import gzip
+import json
+import os
+import shlex
+import stat
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import walld_client
+from agents.process import Obedient
+from daemon_process import DaemonProcess, environment, until
+from walld_client.wire import messages as wire
+
+from walld.cli.client import Daemon
+from walld.cli.session.archive import lines_of
+from walld.cli.session_client import SessionClient
+from walld.foreign import archive_text
+
+Cli = Callable[..., tuple[int, str, str]]
+HOSTILE = "chat\x1b]0;owned\x07\u202e/../é"
+DAY_MS = 86_400_000
+OF_THE_PLACE = ("seq", "chain", "crc", "owner")
+"""Of an event: where its line stands, and whose process said it."""
+
+
+@pytest.fixture
+def asking(daemon: DaemonProcess) -> Iterator[SessionClient]:
+    with Daemon(daemon.socket_path, 60) as asked:
+        yield SessionClient(asked, None)
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    made = tmp_path / "archives"
+    made.mkdir()
+    return made
+
+
+def work(session: walld_client.Session) -> None:
+    """A bit of everything that a session can hold and be done with."""
+    turn = session.submit("do it", message_id="m-1", attachments=[b"attached" * 50])
+    turn.worker_started()
+    turn.intent("look", {}, side_effect="none", resume_policy="replay-from-event", call_id="c")
+    turn.tool_started("c")
+    turn.tool_finished("c", "seen")
+    with turn.reply() as reply:
+        reply.token("an answer")
+        reply.end()
+    turn.completed()
+    first = session.message("user", "first branch")
+    session.message("user", "left behind", id="left")
+    session.branch(first.id)
+    session.message("assistant", "y" * 300_000, id="long")
+    session.label("left", "the other way")
+    session.undo(1)
+    session.message("user", "behind the undo")
+    call = {"id": "d", "type": "function", "function": {"name": "rm", "arguments": "{}"}}
+    session.message("assistant", "", tool_calls=[call])
+    session.settle("d", "ran", result="removed")
+    session.append("app.note", {"text": "\ud83d", "deep": [{"a": None}]})
+
+
+def told(session: walld_client.Session) -> dict[str, Any]:
+    """All that a session tells, but for where its lines stand and the words of an import."""
+    words = ("begun", "ended")
+    gate = session.resume_check()
+    state = session.state()
+    assert state is not None
+    return {
+        "events": [
+            {name: value for name, value in one.items() if name not in OF_THE_PLACE}
+            for one in session.events()
+            if one["type"] != "imported" or not any(word in one["payload"] for word in words)
+        ],
+        "messages": [session.messages(format=form) for form in ("plain", "openai", "anthropic")],
+        "pending": session.project("pending"),
+        "gate": {name: gate[name] for name in ("status", "boundary", "turn", "reasons", "calls")},
+        "transcript": unplaced(session.project("transcript")),
+        "labels": state["labels"],
+        "leaf": state["leaf"],
+    }
+
+
+def unplaced(value: Any) -> Any:
+    """JSON without seqs: an import begins with a word of its own."""
+    if isinstance(value, dict):
+        return {name: unplaced(one) for name, one in value.items() if not name.endswith("seq")}
+    return [unplaced(one) for one in value] if isinstance(value, list) else value
+
+
+def only(folder: Path) -> Path:
+    """The one file there, whatever its name begins with."""
+    (found,) = folder.iterdir()
+    return found
+
+
+@pytest.mark.parametrize("session_id", ["chat-1", HOSTILE])
+def test_what_comes_back_is_what_went(
+    session_id: str, daemon: DaemonProcess, cli: Cli, folder: Path
+) -> None:
+    session = daemon.reader.session(session_id)
+    work(session)
+    before, last_seq = told(session), session.events()[-1]["seq"]
+    named = [one["sha256"] for one in session.project("audit")["artifacts"]]
+    assert len(named) == 2
+    held = [session.read_artifact(one) for one in named]
+    code, out, err = cli("session", "archive", session_id, "--to", str(folder), "--json")
+    assert code == 0, err
+    (one,) = json.loads(out)["archived"]
+    file = only(folder)
+    assert one == {
+        "session": session_id,
+        "file": str(file),
+        "events": last_seq,
+        "bytes": file.stat().st_size,
+    }
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+    assert session.messages() is None
+    assert json.loads(cli("session", "ls", "--json")[1]) == []
+    until(lambda: not daemon.holding([b"behind the undo"]), "a directory without a byte of it")
+    assert json.loads(gzip.decompress(file.read_bytes()).splitlines()[0])["session"] == session_id
+    daemon.restart()  # a deleted id comes back where nothing but its tombstone is known, too
+    code, out, err = cli("session", "import", str(file), "--json")
+    assert (code, json.loads(out)["new"], json.loads(out)["not_understood"]) == (0, last_seq, 0), (
+        err
+    )
+    session = daemon.reader.session(session_id)
+    assert told(session) == before
+    assert [session.read_artifact(one) for one in named] == held
+    events = session.events()
+    kinds = [events[at]["type"] for at in (0, -1)]
+    assert (kinds, events[1]["seq"], len(events)) == (["imported"] * 2, 2, last_seq + 2)
+    assert json.loads(cli("session", "import", str(file), "--json")[1])["new"] == 0
+    # It is a session like any other: it goes on, and may be archived again beside that file.
+    session.submit("and now this").completed()
+    code, out, err = cli("session", "archive", session_id, "--to", str(folder))
+    assert (code, len(list(folder.iterdir()))) == (0, 2), err
+
+
+def test_one_that_was_archived_already_is_found(
+    daemon: DaemonProcess, cli: Cli, folder: Path
+) -> None:
+    daemon.reader.session("s").message("user", "hello")
+    assert cli("session", "archive", "s", "--to", str(folder))[0] == 0
+    code, out, _ = cli("session", "archive", "s", "--to", str(folder))
+    assert (code, out) == (0, f"archived: s, 1 events, {only(folder)}\n")
+    assert cli("session", "archive", "other", "--to", str(folder))[0] == 3
+    assert cli("session", "archive", "s", "--to", str(folder / "none"))[0] == 64
+    assert cli("session", "archive", "--to", str(folder))[0] == 64
+    assert cli("session", "archive", "s", "--older-than", "1d")[0] == 64
+    assert cli("session", "archive", "--older-than", "soon")[0] == 64
+
+
+def test_what_is_open_stays(
+    daemon: DaemonProcess, make_agent: Callable[..., Obedient], cli: Cli, folder: Path
+) -> None:
+    agent = make_agent(daemon)
+    agent.do(
+        """
+        turn = client.session("a turn").submit("hello")
+        reply = client.reply("a reply", auto_release=False)
+        reply.token("half a word")
+        client.session("beside a reply").append("app.note", {})
+        other = client.reply("beside a reply", auto_release=False)
+        other.token("half a word")
+        asked = client.session("asked").submit("delete all?", message_id="m")
+        effect, policy = "external-write", "never-rerun"
+        asked.intent("rm", {}, side_effect=effect, resume_policy=policy, call_id="c")
+        asked.tool_started("c")
+        (reply.stream_id, other.stream_id)
+        """
+    )
+    until(lambda: daemon.reader.recover("a reply"), "a reply")
+    until(lambda: daemon.reader.recover("beside a reply"), "a reply")
+    names = ["a turn", "a reply", "beside a reply", "asked"]
+    reader = daemon.reader
+
+    def refused(wanted: dict[str, str]) -> None:
+        for name, why in wanted.items():
+            before = reader.session(name).events()
+            code, out, err = cli("session", "archive", name, "--to", str(folder))
+            assert (code, out) == (1, ""), name
+            assert err.startswith(f"walld: session {name} stays: "), err
+            assert why in err, err
+            assert len(err.splitlines()) == 1
+            assert reader.session(name).events() == before
+            assert list(folder.iterdir()) == []
+
+    refused({"a turn": "has not ended", "a reply": "is not released"})
+    refused({"beside a reply": "is not released", "asked": "has not ended"})
+    agent.kill()
+    until(
+        lambda: all(
+            turn["state"] == "interrupted"
+            for name in ("a turn", "asked")
+            for turn in reader.session(name).state()["turns"]  # type: ignore[index]
+        ),
+        "two interruptions",
+    )
+    refused({"beside a reply": "is not released", "asked": "its gate is blocked: tool rm"})
+    reader.session("asked").settle("c", "did_not_run")
+    for name in names[1:3]:
+        reply = daemon.orphan(reader.recover(name).stream_id)  # type: ignore[union-attr]
+        reader.resolve(reply.stream_id)
+    for name in ("a turn", "beside a reply", "asked"):
+        assert cli("session", "archive", name, "--to", str(folder))[0] == 0, name
+    assert len(list(folder.iterdir())) == 3
+
+
+def test_the_work_of_a_call_that_is_open_elsewhere_stays(
+    daemon: DaemonProcess, asking: SessionClient, cli: Cli, folder: Path
+) -> None:
+    turn = daemon.reader.session("parent").submit("delegate")
+    effect, policy = "none", "replay-from-event"
+    turn.intent("agent", {}, side_effect=effect, resume_policy=policy, call_id="c")
+    turn.tool_started("c")
+    of = {"turn": turn.turn_id, "call_id": "c"}
+    payload = json.dumps({"session": "parent", "call_id": "c", "of": of}).encode()
+    entry = wire.NewEntry("child_of", payload, "link", leaf=False)
+    asking.ask(lambda number: wire.Append(number, "child", [entry], unowned=True))
+    code, _, err = cli("session", "archive", "child", "--to", str(folder))
+    assert (code, "it is the work of call c of session parent" in err) == (1, True)
+    turn.tool_finished("c", "done")
+    turn.completed()
+    assert cli("session", "archive", "child", "--to", str(folder))[0] == 0
+    # Where the parent is gone nobody waits for it.
+    asking.ask(lambda number: wire.Append(number, "child", [entry], unowned=True))
+    assert daemon.reader.delete("parent")
+    assert cli("session", "archive", "child", "--to", str(folder / ".."))[0] == 0
+
+
+def test_a_workspace_that_nobody_looks_at_keeps_no_session(
+    daemon: DaemonProcess, cli: Cli, folder: Path, tmp_path: Path
+) -> None:
+    session = daemon.reader.session("s")
+    session.checkpoint_workspace(tmp_path)
+    assert session.resume_check()["status"] == "check"
+    assert cli("session", "archive", "s", "--to", str(folder))[0] == 0
+
+
+def test_those_that_are_old(
+    daemon: DaemonProcess, asking: SessionClient, cli: Cli, folder: Path
+) -> None:
+    now_ms = int(time.time() * 1000)
+
+    def make(name: str, at_ms: int, type_: str, payload: dict[str, Any]) -> None:
+        entry = wire.NewEntry(type_, json.dumps(payload).encode(), name, at_ms=at_ms)
+        asking.ask(lambda number: wire.Append(number, name, [entry], unowned=True))
+
+    note, call = {"text": "x"}, [{"id": "c", "type": "function", "function": {"name": "rm"}}]
+    make("old", now_ms - 31 * DAY_MS, "app.note", note)
+    make("older", now_ms - 99 * DAY_MS, "app.note", note)
+    make("new", now_ms - 29 * DAY_MS, "app.note", note)
+    make("of the future", now_ms + 31 * DAY_MS, "app.note", note)
+    make("open", now_ms - 31 * DAY_MS, "message", {"role": "assistant", "tool_calls": call})
+    words = ("session", "archive", "--older-than", "30d", "--to", str(folder))
+    code, out, err = cli(*words)
+    assert (code, len(out.splitlines())) == (1, 2), "one stays that is open"
+    assert err.startswith("walld: session open stays: its gate is blocked")
+    left = sorted(one["session_id"] for one in json.loads(cli("session", "ls", "--json")[1]))
+    assert left == ["new", "of the future", "open"]
+    daemon.reader.session("open").settle("c", "did_not_run")
+    assert cli(*words)[0] == 0, "what was settled now is no old one"
+    assert len(list(folder.iterdir())) == 2
+    assert cli("session", "import", str(next(folder.glob("older.*"))))[0] == 0
+    assert cli(*words) == (0, "", ""), "what was brought back is not old: its import was today"
+
+
+def test_a_file_that_is_cut_or_changed_brings_nothing(
+    daemon: DaemonProcess, cli: Cli, folder: Path, tmp_path: Path
+) -> None:
+    session = daemon.reader.session("s")
+    work(session)
+    assert cli("session", "archive", "s", "--to", str(folder))[0] == 0
+    whole = only(folder).read_bytes()
+    text = gzip.decompress(whole)
+    lines = text.splitlines(keepends=True)
+    length = len(whole)
+    broken = {
+        **{f"cut at {at}": whole[:at] for at in (2, 9, 40, length // 2, length - 8, length - 1)},
+        **{
+            f"changed at {at}": whole[:at] + bytes([whole[at] ^ 16]) + whole[at + 1 :]
+            for at in (3, 60, length // 3, length - 20, length - 5)
+        },
+        "without its end": gzip.compress(b"".join(lines[:-1])),
+        "without a line": gzip.compress(b"".join(lines[:3] + lines[4:])),
+        "another order": gzip.compress(b"".join([lines[0], lines[2], lines[1], *lines[3:]])),
+        "twice": whole + whole,
+        "cut in its text": gzip.compress(text[:-9]),
+        "of no archive": gzip.compress(b'{"walld":1,"last_seq":0}\n'),
+        "empty": gzip.compress(b""),
+    }
+    file = tmp_path / "broken"
+    for what, content in broken.items():
+        file.write_bytes(content)
+        code, out, err = cli("session", "import", str(file))
+        assert (code, out, len(err.splitlines())) == (1, "", 1), what
+        assert str(file) in err, what
+    assert json.loads(cli("session", "ls", "--json")[1]) == []
+    assert not any("/sessions/" in str(path) and path.name != ".deleted" for path in daemon.files())
+    assert cli("session", "import", str(only(folder)))[0] == 0
+    assert cli("session", "import", "/dev/null")[0] != 0
+
+
+def test_a_session_that_was_begun_anew_is_not_mixed_with_the_old_one(
+    daemon: DaemonProcess, cli: Cli, folder: Path
+) -> None:
+    session = daemon.reader.session("s")
+    session.message("user", "the old one")
+    assert cli("session", "archive", "s", "--to", str(folder))[0] == 0
+    session.message("user", "the new one")
+    file = str(only(folder))
+    code, _, err = cli("session", "import", file)
+    assert (code, "was begun anew" in err) == (1, True)
+    assert [one["content"] for one in session.messages() or ()] == ["the new one"]
+    assert cli("session", "import", file, "--session", "was s")[0] == 0
+    messages = daemon.reader.session("was s").messages() or ()
+    assert [one["content"] for one in messages] == ["the old one"]
+    # Nor does its archive take the name of the other.
+    code, _, err = cli("session", "archive", "s", "--to", str(folder))
+    assert (code, "is there, and no archive of it" in err) == (1, True)
+    held = archive_text.read(gzip.decompress(Path(file).read_bytes()).splitlines(keepends=True))
+    assert b"the old one" in held.lines[1]
+
+
+def test_a_disk_that_is_full_keeps_the_session(daemon: DaemonProcess, folder: Path) -> None:
+    session = daemon.reader.session("s")
+    session.artifact(os.urandom(200_000), "text/plain")
+    before = session.events()
+    words = ("session", "archive", "s", "--to", str(folder), "--socket", daemon.socket_path)
+    command = shlex.join([sys.executable, "-m", "walld", *words])
+    done = subprocess.run(
+        ["bash", "-c", f"ulimit -f 64; exec {command}"],
+        env=environment(),
+        capture_output=True,
+        check=False,
+    )
+    assert (done.returncode, b"File too large" in done.stderr) == (1, True), done.stderr
+    assert session.events() == before
+    assert list(folder.iterdir()) == []
+
+
+def test_a_hidden_file_of_somebody_elses_is_not_written(
+    daemon: DaemonProcess, cli: Cli, folder: Path, tmp_path: Path
+) -> None:
+    daemon.reader.session("s").message("user", "a secret")
+    other, hidden = tmp_path / "other", folder / ".s.1.walld.gz.tmp"
+    other.write_bytes(b"theirs")
+    other.chmod(0o644)
+    for place in (hidden.hardlink_to, hidden.symlink_to):
+        place(other)
+        assert cli("session", "archive", "s", "--to", str(folder))[0] == 1
+        assert other.read_bytes() == b"theirs"
+        hidden.unlink()
+    hidden.write_bytes(b"what a kill left")
+    hidden.chmod(0o644)
+    assert cli("session", "archive", "s", "--to", str(folder))[0] == 0
+    assert stat.S_IMODE(only(folder).stat().st_mode) == 0o600
+
+
+def test_two_that_archive_at_once_make_one_file(daemon: DaemonProcess, folder: Path) -> None:
+    session = daemon.reader.session("s")
+    work(session)
+    words = ("session", "archive", "s", "--to", str(folder), "--socket", daemon.socket_path)
+    running = [
+        subprocess.Popen(
+            [sys.executable, "-m", "walld", *words, "--timeout", "60"],
+            env=environment(),
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+        )
+        for _ in range(4)
+    ]
+    ends = [(one.communicate()[1], one.returncode) for one in running]
+    assert any(code == 0 for _, code in ends), ends
+    assert {code for _, code in ends} <= {0, 1}, ends
+    assert not any(b"a bug of walld" in said for said, _ in ends), ends
+    assert session.messages() is None
+    with open(only(folder), "rb") as file:
+        assert archive_text.read(lines_of(file, "")).session_id == "s"
