@@ -27,6 +27,7 @@ import { SyncTokens } from "./query/syncTokens.ts";
 import { repliesOf, type PartialReply } from "./recovered/partialReply.ts";
 import type { ReplyOptions } from "./reply/options.ts";
 import { Reply } from "./reply/reply.ts";
+import { SessionLog } from "./session/log.ts";
 import { Session } from "./session/session.ts";
 import { decodeAnswer, type Fields } from "./wire/codec.ts";
 
@@ -261,9 +262,9 @@ export class Client {
   /** The log of a session. Asks nothing. */
   session(sessionId: string): Session {
     const id = checkedId(sessionId, "sessionId");
-    return new Session(id, this.query, this.redact, () => this.seen(id, null), (options) =>
-      this.reply(id, options),
-    );
+    const app = this.application.seesAll ? null : this.application.app;
+    const log = new SessionLog(id, this.query, this.redact, (of) => this.seen(of, null), app);
+    return new Session(log, (of) => (options) => this.reply(of, options));
   }
 
   /**

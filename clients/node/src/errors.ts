@@ -3,7 +3,8 @@
  *
  *     WalldError
  *     +-- Unavailable    walld cannot answer now: no daemon, no answer in time, still recovering
- *     |   +-- NotDurable   a submit of which nobody knows yet whether it survives
+ *     |   +-- NotDurable   a submit or resume of which nobody knows yet whether it survives
+ *     +-- Blocked        the work must not go on yet (status, reasons, calls)
  *     +-- Refused        walld understood and says no (code, got, limit)
  *         +-- Unsupported  it is of a build that does not know what was asked (verb, version)
  *
@@ -21,10 +22,11 @@ export class Unavailable extends WalldError {
 }
 
 /**
- * A submit was not known to be synced in time. It may have been taken and may become durable.
+ * A submit or a resume was not known to be synced in time. It may have been taken and may become durable.
  *
  * Submitting again with the same `messageId` and content gives the first turn where there is one,
- * so it is safe.
+ * so it is safe. A retry of a turn is looked for with `session.turn(turnId)` instead. Of a resume, this
+ * process resumes again: it is given that turn where it was taken.
  */
 export class NotDurable extends Unavailable {
   override name = "NotDurable";
@@ -32,15 +34,47 @@ export class NotDurable extends Unavailable {
   readonly turnId: string;
   readonly messageId: string;
 
-  constructor(sessionId: string, turnId: string, messageId: string, waitedMs: number, cause: Error) {
+  constructor(
+    sessionId: string,
+    turnId: string,
+    messageId: string,
+    waitedMs: number,
+    cause: Error,
+    asked: "submit" | "retry" | "claim" = "submit",
+  ) {
+    const remedy = {
+      submit: `submit it again with messageId '${messageId}'`,
+      retry: `look for it with session.turn('${turnId}') before another retry`,
+      claim: "call resume() again: where it was taken, that gives it",
+    }[asked];
     super(
       `turn '${turnId}' of session '${sessionId}' is not known to be durable after ` +
-        `${waitedMs} ms: ${cause.message}; submit it again with messageId '${messageId}'`,
+        `${waitedMs} ms: ${cause.message}; ${remedy}`,
       { cause },
     );
     this.sessionId = sessionId;
     this.turnId = turnId;
     this.messageId = messageId;
+  }
+}
+
+/**
+ * The resume gate does not let the work go on; nothing was done.
+ *
+ * status: "blocked", or "check": somebody has to look first. reasons, calls: as `resumeCheck` gives them; of
+ * "check" without those that the caller has answered.
+ */
+export class Blocked extends WalldError {
+  override name = "Blocked";
+  readonly status: "blocked" | "check";
+  readonly reasons: Record<string, unknown>[];
+  readonly calls: Record<string, unknown>[];
+
+  constructor(status: "blocked" | "check", reasons: Record<string, unknown>[], calls: Record<string, unknown>[]) {
+    super(`${status}: ${reasons.map((one) => String(one["message"])).join("; ")}`);
+    this.status = status;
+    this.reasons = reasons;
+    this.calls = calls;
   }
 }
 

@@ -3,13 +3,14 @@
 export { Client, connect } from "./client.ts";
 export type { ConnectOptions, Stats } from "./client.ts";
 export type { Redact } from "./encoding/redact.ts";
-export { NotDurable, Refused, Unavailable, Unsupported, WalldError } from "./errors.ts";
+export { Blocked, NotDurable, Refused, Unavailable, Unsupported, WalldError } from "./errors.ts";
 export type { Level } from "./link/durability.ts";
 export { PartialReply } from "./recovered/partialReply.ts";
 export type { Format, PlainMessage, ReplyError } from "./recovered/partialReply.ts";
 export type { Gap, Segment } from "./recovered/segment.ts";
 export type { Info, ReplyOptions } from "./reply/options.ts";
 export { Reply } from "./reply/reply.ts";
-export type { AppendOptions, Entry, SubmitOptions } from "./session/entries.ts";
+export type * from "./session/entries.ts";
 export { Session } from "./session/session.ts";
+export type { Gate, GateCall } from "./session/settling.ts";
 export { Turn } from "./session/turn.ts";

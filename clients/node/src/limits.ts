@@ -38,10 +38,24 @@ export const SEEN_MAX = 256;
 /** Tool calls without a result a reply remembers by name. */
 export const OPEN_TOOLS_MAX = 1024;
 
-/** Longest payload of an entry. */
+/** Longest payload of an entry; longer content of it becomes an artifact. */
 export const PAYLOAD_BYTES_MAX = 256 * KIB;
+/**
+ * Longest content of a submitted message that stands in its payload: the rest of that has room for names, and for
+ * what stands for a long `meta`.
+ */
+export const CONTENT_BYTES_MAX = 240 * KIB;
+export const ARTIFACT_CHUNK_BYTES = 512 * KIB;
+/** How much of an artifact's text stands in the event that names it. */
+export const PREVIEW_CHARS_MAX = 1024;
+/** Events asked for at once. */
+export const EVENTS_PAGE = 512;
+/** What `git status` may take, ms; then whether the tree is dirty is not known. */
+export const GIT_MS = 5000;
 /** What all payloads of one append hold together: they travel in one frame. */
 export const APPEND_BYTES_MAX = 1 * MIB - 64 * KIB;
+/** What `resumeCheck` says of a workspace, as JSON text: it travels in one frame. */
+export const WORKSPACE_BYTES_MAX = APPEND_BYTES_MAX;
 
 /** What a request waits, ms. */
 export const TIMEOUT_MS = 2000;

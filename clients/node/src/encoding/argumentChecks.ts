@@ -11,12 +11,36 @@ import { checkedId } from "./ids.ts";
 
 type Check = (value: unknown, name: string) => unknown;
 
+const objects = kind("an array of objects", (value) => Array.isArray(value) && value.every(isObject));
 const KINDS = {
   id: checkedId,
   text: kind("a string", (value) => typeof value === "string"),
   bool: kind("true or false", (value) => typeof value === "boolean"),
-  object: kind("an object", (value) => Object(value) === value && !Array.isArray(value)),
+  object: kind("an object", isObject),
   list: kind("an array", Array.isArray),
+  objects,
+  /** A value of the application's own: whatever it is. */
+  any: (value) => value,
+  function: kind("a function", (value) => typeof value === "function"),
+  /** What names begin with; nothing is the beginning of all. */
+  beginning: (value, name) => (value === "" ? value : checkedId(value, name)),
+  count: kind("an integer from 1 to 9007199254740991", (value) => {
+    return Number.isSafeInteger(value) && (value as number) >= 1;
+  }),
+  /** Of a process: below 0 a signal's, and Windows has 32 bits. */
+  exitCode: kind("an integer from -2147483648 to 4294967295", (value) => {
+    return Number.isSafeInteger(value) && (value as number) >= -(2 ** 31) && (value as number) < 2 ** 32;
+  }),
+  date: kind("a valid Date", (value) => value instanceof Date && value.getTime() >= 0),
+  source: kind("bytes or a path", (value) => typeof value === "string" || value instanceof Uint8Array),
+  sources: kind("an array of bytes, paths or objects", (value) => {
+    return Array.isArray(value) && value.every((one) => typeof one === "string" || isObject(one));
+  }),
+  paths: kind("an array of paths", isPaths),
+  fileHashes: kind("an array of paths, or an object", (value) => isPaths(value) || isObject(value)),
+  pathOrObject: kind("a path or an object", (value) => typeof value === "string" || isObject(value)),
+  functionOrObject: kind("an object or a function", (value) => typeof value === "function" || isObject(value)),
+  idOrObjects: (value, name) => (typeof value === "string" ? checkedId(value, name) : objects(value, name)),
   seq: kind("an integer from 0 to 9007199254740991", (value) => {
     return Number.isSafeInteger(value) && (value as number) >= 0;
   }),
@@ -25,26 +49,57 @@ const KINDS = {
   }),
 } satisfies Record<string, Check>;
 
-export type Kinds = Readonly<Record<string, keyof typeof KINDS>>;
+/** What an argument may be: a kind, one of several words, or either of the two or null. */
+export type KindName = keyof typeof KINDS;
+export type Kind = KindName | `${KindName}?` | readonly string[];
+export type Kinds = Readonly<Record<string, Kind>>;
 
 /** Throws where one of these is there and of another kind. What is undefined was not given. */
 export function checkArguments(given: object, kinds: Kinds): void {
   KINDS.object(given, "the argument of options");
   for (const [name, kind] of Object.entries(kinds)) {
     const value = (given as Record<string, unknown>)[name];
-    if (value !== undefined) KINDS[kind](value, name);
+    if (value !== undefined) checkArgument(value, name, kind);
   }
 }
 
 /** Throws where it is not there, too. */
-export function checkArgument(value: unknown, name: string, kind: keyof typeof KINDS): void {
-  KINDS[kind](value, name);
+export function checkArgument(value: unknown, name: string, kind: Kind): void {
+  if (typeof kind !== "string") {
+    if (kind.includes(value as string)) return;
+    throw new RangeError(`${name} must be one of ${kind.join(", ")}, got ${shown(value)}`);
+  }
+  if (value === null && kind.endsWith("?")) return;
+  KINDS[kind.replace("?", "") as KindName](value, name);
+}
+
+/** The same of a call: what it takes by place must be there, and an option it does not know is a mistake. */
+export function checkCall(call: { given?: Kinds; options?: Kinds }, given: object, options: object = {}): void {
+  for (const [name, kind] of Object.entries(call.given ?? {})) {
+    checkArgument((given as Record<string, unknown>)[name], name, kind);
+  }
+  const known = call.options ?? {};
+  checkArguments(options, known);
+  const other = Object.keys(options).find((name) => !(name in known));
+  if (other === undefined) return;
+  throw new TypeError(`there is no option ${other}, only ${Object.keys(known).join(", ") || "none"}`);
 }
 
 function kind(wanted: string, fits: (value: unknown) => boolean): Check {
   return (value, name) => {
     if (fits(value)) return value;
-    const shown = inspect(value, { depth: 0, maxStringLength: 30, breakLength: Infinity });
-    throw new TypeError(`${name} must be ${wanted}, got ${shown.slice(0, 80)}`);
+    throw new TypeError(`${name} must be ${wanted}, got ${shown(value)}`);
   };
+}
+
+function isObject(value: unknown): boolean {
+  return Object(value) === value && !Array.isArray(value);
+}
+
+function isPaths(value: unknown): boolean {
+  return Array.isArray(value) && value.every((one) => typeof one === "string");
+}
+
+function shown(value: unknown): string {
+  return inspect(value, { depth: 0, maxStringLength: 30, breakLength: Infinity }).slice(0, 80);
 }

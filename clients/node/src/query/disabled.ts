@@ -8,6 +8,7 @@
 
 import { encode } from "@msgpack/msgpack";
 
+import { Refused } from "../errors.ts";
 import type { Fields } from "../wire/codec.ts";
 import type { MessageName } from "../wire/messages.ts";
 import { asOfNow, type Asks, type Question } from "./query.ts";
@@ -20,6 +21,7 @@ export function isEnabled(): boolean {
 
 export class DisabledQuery implements Asks {
   ask(name: MessageName, fields: Question): Promise<Uint8Array> {
+    if (name === "GetArtifact") return Promise.reject(notKept(asOfNow(fields)["sha256"] as Uint8Array));
     return Promise.resolve(encode(this.answer(name, asOfNow(fields))));
   }
 
@@ -30,10 +32,15 @@ export class DisabledQuery implements Asks {
   private answer(name: MessageName, fields: Fields): unknown {
     switch (name) {
       case "Recover":
+      case "Sessions":
+      case "Fork":
         return [];
       case "HasPartial":
       case "Resolve":
+      case "Delete":
         return false;
+      case "PutArtifact":
+        return true;
       case "Status":
         return {};
       case "Append":
@@ -42,4 +49,8 @@ export class DisabledQuery implements Asks {
         return null; // a view, events: never written
     }
   }
+}
+
+function notKept(digest: Uint8Array): Refused {
+  return new Refused("artifact_missing", Buffer.from(digest).toString("hex"), "walld switched on (WALLD_ENABLED)");
 }

@@ -371,7 +371,10 @@ class Conversation {
 }
 
 /** View -> arguments that older daemons do not know. Any other is the application's mistake. */
-const ARGUMENTS_SINCE: Readonly<Record<string, string[]>> = { messages: ["unknown"] };
+const ARGUMENTS_SINCE: Readonly<Record<string, string[]>> = {
+  messages: ["unknown", "last", "before"],
+  resume: ["policy"],
+};
 
 function isNewArgument({ code, got, limit, message }: WireError): boolean {
   if (code !== "bad_argument") return false;

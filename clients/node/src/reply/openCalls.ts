@@ -1,8 +1,9 @@
 /**
  * Keeps the tool calls of a reply that have no result yet.
  *
- * Owns: which call a result belongs to, without an id or by the id that a provider gave to several.
- * Refuses: sending.
+ * Owns: which call a result belongs to, without an id or by the id that a provider gave to several; by which
+ * seq a call began, as whoever reads the reply counts (an id that is said anew in a later step, when its call has
+ * a result, is another call, and so it is behind a retry). Refuses: sending.
  */
 
 import { OPEN_TOOLS_MAX } from "../limits.ts";
@@ -11,13 +12,22 @@ export class OpenCalls {
   private readonly names = new Map<string, string>();
   /** The provider's ids of calls that are called otherwise here. */
   private readonly given = new Map<string, string>();
+  /** Call id to the seq and the step in which it began; of calls with a result, too. */
+  private begun = new Map<string, { seq: number; step: number }>();
+  private step = 0;
 
   /**
    * A call began, or was updated. Beyond OPEN_TOOLS_MAX the oldest is forgotten.
    *
    * given: its provider's id, if that is another one.
    */
-  add(callId: string, name: string, given?: unknown): void {
+  add(callId: string, name: string, seq: number, given?: unknown): void {
+    const begun = this.begun.get(callId);
+    if (begun === undefined || (!this.names.has(callId) && begun.step !== this.step)) {
+      this.begun.delete(callId);
+      this.begun.set(callId, { seq, step: this.step });
+      if (this.begun.size > OPEN_TOOLS_MAX) this.begun.delete(this.begun.keys().next().value!);
+    }
     this.names.set(callId, name);
     if (typeof given === "string") this.given.set(callId, given);
     if (this.names.size <= OPEN_TOOLS_MAX) return;
@@ -25,6 +35,21 @@ export class OpenCalls {
       this.close(oldest);
       return;
     }
+  }
+
+  /** What is said from here on is of the next message. */
+  nextStep(): void {
+    this.step += 1;
+  }
+
+  /** All calls so far, or those of the step alone, are of an attempt that is over. */
+  retry(isOfStep: boolean): void {
+    this.begun = new Map([...this.begun].filter(([, one]) => isOfStep && one.step < this.step));
+  }
+
+  /** The seq by which the newest call of that id began; undefined where none is known. */
+  begunAt(callId: string): number | undefined {
+    return this.begun.get(callId)?.seq;
   }
 
   /** The call that a result by this id is of: of several the first, of that name if one is. */

@@ -36,7 +36,8 @@ export class Reply {
   private readonly stream: Stream;
   private readonly redact: Redact | undefined;
   private readonly autoRelease: boolean;
-  private readonly calls = new OpenCalls();
+  /** The calls it has said, for the journal of its turn. @internal */
+  readonly calls = new OpenCalls();
   /** Of the answer under way. Not in the stream: what hears a signal may hold this object. */
   private signal: AbortSignal | undefined;
 
@@ -109,14 +110,15 @@ export class Reply {
     const toolName = values.clean(name, NAME_BYTES_MAX);
     if (this.isLate()) return 0;
     const callId = given ?? `${this.streamId}:${this.stream.nextSeq}`;
-    this.calls.add(callId, toolName, options.info?.given_id);
-    return this.say("Tool", {
+    const seq = this.say("Tool", {
       call_id: callId,
       name: toolName,
       arguments: encoded,
       info: values.infoBytes(options.info),
       truncated_from: trueBytes,
     });
+    this.calls.add(callId, toolName, seq, options.info?.given_id);
+    return seq;
   }
 
   /** The next piece of a call's JSON arguments, as the provider streams them. */
@@ -161,7 +163,9 @@ export class Reply {
 
   /** From here on it is the next assistant message of the same run. */
   step(info?: Info): number {
-    return this.say("Step", { info: values.infoBytes(info) });
+    const seq = this.say("Step", { info: values.infoBytes(info) });
+    if (seq > 0) this.calls.nextStep();
+    return seq;
   }
 
   /** The application's own event, kept in order, never part of the text. */
@@ -182,7 +186,10 @@ export class Reply {
    */
   retry(reason?: string, options: { step?: boolean } = {}): number {
     this.stream.unfinished = undefined;
-    return this.say("Retry", { reason: reasonOf(reason, this.redact), step: options.step === true });
+    const isOfStep = options.step === true;
+    const seq = this.say("Retry", { reason: reasonOf(reason, this.redact), step: isOfStep });
+    if (seq > 0) this.calls.retry(isOfStep);
+    return seq;
   }
 
   /** The reply belongs to another session from here on. */

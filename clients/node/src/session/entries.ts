@@ -1,18 +1,33 @@
 /**
  * The types of a session's entries and of the options of its calls.
  *
- * Owns: those types, and `EntryLog`, by which a turn appends without knowing the session.
- * Refuses: appending (`session.ts`).
+ * Owns: those types. Refuses: which values are taken (`calls.ts`), appending (`log.ts`).
  */
 
-import type { Info, ReplyOptions } from "../reply/options.ts";
-import type { Reply } from "../reply/reply.ts";
+import type { Info } from "../reply/options.ts";
 
 /** Where an entry stands in its session. isNew: false where it was there already. */
 export interface Entry {
   id: string;
   seq: number;
   isNew: boolean;
+}
+
+/** An entry that names an artifact. sha256: hex, what `readArtifact` takes. */
+export interface Artifact extends Entry {
+  sha256: string;
+  size: number;
+}
+
+/** An event as it stands in the log. */
+export interface SessionEvent {
+  seq: number;
+  id: string;
+  type: string;
+  payload: Record<string, unknown>;
+  parent?: string;
+  turn?: string;
+  [field: string]: unknown;
 }
 
 export interface AppendOptions {
@@ -35,9 +50,21 @@ export interface AppendOptions {
   timeoutMs?: number;
 }
 
+/** Of one entry of `appendMany`. */
+export type EntryOptions = Omit<AppendOptions, "expectedSeq" | "synced" | "timeoutMs">;
+/** Of the request that appends. */
+export type PlaceOptions = Pick<AppendOptions, "expectedSeq" | "synced" | "timeoutMs">;
+
+/** Bytes, or the path of a regular file. */
+export type Source = Uint8Array | string;
+
 export interface SubmitOptions {
   messageId?: string;
+  /** A new turn on the message of that turn. */
+  retryOf?: string;
   streamId?: string;
+  /** Bytes or paths, kept beside the session, or objects of your own. */
+  attachments?: readonly (Source | Info)[];
   model?: string;
   /** Promises an intent before each run of a tool: a call without one has not started. */
   calls?: "journal";
@@ -45,10 +72,104 @@ export interface SubmitOptions {
   timeoutMs?: number;
 }
 
-/** Where a turn appends its events. */
-export interface EntryLog {
-  append(type: string, payload: Info, options: AppendOptions): Promise<Entry>;
+export interface MessagesOptions {
+  format?: "plain" | "openai" | "anthropic";
+  /** Up to that entry, not up to the leaf. */
+  branch?: string;
+  compacted?: boolean;
+  /** "drop" leaves out calls of which nobody knows whether they ran; the model is told so else. */
+  unknown?: "say" | "drop";
+  /** Only so many, and some more where the first of them belongs to what stands before it. */
+  last?: number;
+  /** `before` of a page, for the page in front of it. */
+  before?: string;
 }
 
-/** Opens a reply in the session of a turn. */
-export type OpenReply = (options: ReplyOptions) => Reply;
+/** Messages, in order. before: what `messages` takes for the page in front of these; null: there is none. */
+export type MessagePage = Record<string, unknown>[] & { before: string | null };
+
+export type SideEffect = "none" | "read" | "workspace-write" | "external-write" | "network" | "process";
+export type ResumePolicy =
+  | "replay-from-event"
+  | "rerun-after-check"
+  | "require-user-confirmation"
+  | "never-rerun";
+
+/** fields: the application's own, kept beside what the event says. */
+export interface OwnFields {
+  fields?: Info;
+}
+
+export interface IntentOptions extends OwnFields {
+  sideEffect: SideEffect;
+  resumePolicy: ResumePolicy;
+  /** Without one the entry's own id is it. */
+  callId?: string;
+  /** To run it twice is to run it once; or is so by `key`; or is not, as where nothing is said. */
+  idempotency?: "safe" | "conditional" | "unsafe";
+  /** What the other side knows it by. A call of a retry with the same key takes the place of this one. */
+  key?: string;
+  /** The id of an open call of an earlier turn of the same message, of which this one takes the place. */
+  supersedes?: string;
+}
+
+export interface DecisionOptions extends OwnFields {
+  reason?: string;
+}
+
+export interface ApprovalOptions extends OwnFields {
+  by?: string;
+  /** What was allowed, by fields of the intent (`tool`, `arguments`): a call of which one is another was not. */
+  scope?: Info;
+  /** Behind it the user is asked anew before the call runs. */
+  expiresAt?: Date;
+}
+
+export interface StartedOptions extends OwnFields {
+  /** Of the process that it runs in, where that may outlive this one. */
+  pid?: number;
+}
+
+export interface FinishedOptions extends OwnFields {
+  failed?: boolean;
+  outcome?: "done" | "failed" | "timeout" | "cancelled";
+  exitCode?: number;
+  /** Those it wrote, which are hashed, or their hashes by path. */
+  files?: readonly string[] | Readonly<Record<string, string | null>>;
+}
+
+export interface SettleOptions {
+  /** What the call gave, where you have it. */
+  result?: unknown;
+  note?: string;
+  by?: string;
+  scope?: Info;
+  expiresAt?: Date;
+  /** Of the call, where several have that id. */
+  turn?: string;
+  streamId?: string;
+  /** The n-th of that id, as `resumeCheck` counts them. */
+  n?: number;
+  /** Though its process lives. */
+  force?: boolean;
+}
+
+/** What you allow now: a word for each tool, "*" for any other; or who says it of a call of the gate. */
+export type Policy =
+  | Readonly<Record<string, PolicyWord>>
+  | ((call: Record<string, unknown>) => PolicyWord | Promise<PolicyWord>);
+export type PolicyWord = "allow" | "ask" | "deny";
+
+export interface ResumeCheckOptions {
+  /** Its root, or a fingerprint made elsewhere, to compare with what it was. */
+  workspace?: string | Info;
+  policy?: Policy;
+}
+
+export interface ResumeOptions extends ResumeCheckOptions {
+  /** The calls that you looked at, and what became of each. */
+  checked?: Readonly<Record<string, "ran" | "did_not_run">>;
+  /** Go on though the gate says check. */
+  accept?: "check";
+  timeoutMs?: number;
+}

@@ -1,355 +1,371 @@
 /**
  * One session: appends entries to its log, and reads its views.
  *
- * Owns: appending, submitting, reading. Refuses: what is legal and what a view is (the daemon says),
- * artifacts: a payload above 256 KiB is a RangeError here, and content that another client put beside
- * the session is read back with `messages()` as the `_artifact` that names it.
+ * Owns: what each call means in entries and views. Refuses: the requests (`log.ts`), turns (`turn.ts`), what is legal
+ * and what a view is (the daemon says).
  */
 
-import { createHash } from "node:crypto";
-import { isDeepStrictEqual } from "node:util";
-
-import { checkArgument, checkArguments, type Kinds } from "../encoding/argumentChecks.ts";
-import { newEntryId } from "../encoding/ids.ts";
-import { namesOf } from "../encoding/nameFields.ts";
-import { redactedPayload, type Redact } from "../encoding/redact.ts";
-import * as values from "../encoding/valueEncoding.ts";
-import * as wtf8 from "../encoding/wtf8.ts";
-import { isPassing, NotDurable, Refused, Unavailable } from "../errors.ts";
-import { APPEND_BYTES_MAX, PAYLOAD_BYTES_MAX, SUBMIT_MS } from "../limits.ts";
-import type { AskOptions, Asks } from "../query/query.ts";
+import { checkArgument, checkArguments, checkCall } from "../encoding/argumentChecks.ts";
+import { Refused } from "../errors.ts";
+import { EVENTS_PAGE } from "../limits.ts";
 import type { Info } from "../reply/options.ts";
-import { decodeAnswer, type Fields } from "../wire/codec.ts";
-import type { AppendOptions, Entry, OpenReply, SubmitOptions } from "./entries.ts";
-import { Turn } from "./turn.ts";
+import { adopt } from "./adopting.ts";
+import { read, resolved, resolvedTurns, upload } from "./artifacts.ts";
+import { SESSION_CALLS as CALLS } from "./calls.ts";
+import type * as types from "./entries.ts";
+import { fingerprintPieces, workspaceFingerprint } from "./fingerprint.ts";
+import { draft, eventOf, placedIn, type SessionLog } from "./log.ts";
+import { resume } from "./resuming.ts";
+import { knownFiles, resumeCheck, settle, type Gate } from "./settling.ts";
+import { findTurn, submit } from "./submitting.ts";
+import { inPieces, shares } from "./truncation.ts";
+import { Turn, present, type OpenReply } from "./turn.ts";
 
-const EVENTS_PAGE = 512;
-const OF_AN_ENTRY: Kinds = {
-  id: "id",
-  parent: "id",
-  turn: "id",
-  key: "id",
-  cause: "id",
-  correlation: "id",
-  once: "bool",
-  leaf: "bool",
-};
-const OF_A_REQUEST: Kinds = { expectedSeq: "seq", synced: "bool", timeoutMs: "milliseconds" };
-const OF_A_SUBMIT: Kinds = {
-  messageId: "id",
-  streamId: "id",
-  model: "text",
-  calls: "text",
-  meta: "object",
-  timeoutMs: "milliseconds",
-};
-const OF_MESSAGES: Kinds = { format: "text", branch: "id", compacted: "bool", unknown: "text" };
+/** Opens a reply in a session. */
+export type OpenIn = (sessionId: string) => OpenReply;
 
 export class Session {
   readonly sessionId: string;
-  private readonly query: Asks;
-  private readonly redact: Redact | undefined;
-  private readonly seen: () => Fields[];
-  private readonly open: OpenReply;
+  private readonly log: SessionLog;
+  private readonly openIn: OpenIn;
 
   /** Made by `client.session`. @internal */
-  constructor(
-    sessionId: string,
-    query: Asks,
-    redact: Redact | undefined,
-    seen: () => Fields[],
-    open: OpenReply,
-  ) {
-    this.sessionId = sessionId;
-    this.query = query;
-    this.redact = redact;
-    this.seen = seen;
-    this.open = open;
+  constructor(log: SessionLog, openIn: OpenIn) {
+    this.sessionId = log.sessionId;
+    this.log = log;
+    this.openIn = openIn;
   }
 
+  // --- appending ---
+
   /** Append an event; of a type of your own it is kept and in no message. */
-  async append(type: string, payload: Info = {}, options: AppendOptions = {}): Promise<Entry> {
-    const entry = this.entryOf(type, payload, options);
-    const [placed] = await this.place([entry], options);
-    return placed!;
+  async append(type: string, payload: Info = {}, options: types.AppendOptions = {}): Promise<types.Entry> {
+    checkCall(CALLS.append, { type, payload }, options);
+    return this.log.append(type, payload, options);
   }
 
   /** Append all of them or none. */
   async appendMany(
-    entries: readonly ({ type: string; payload?: Info } & AppendOptions)[],
-    options: Pick<AppendOptions, "expectedSeq" | "synced" | "timeoutMs"> = {},
-  ): Promise<Entry[]> {
-    checkArgument(entries, "entries", "list");
+    entries: readonly ({ type: string; payload?: Info } & types.EntryOptions)[],
+    options: types.PlaceOptions = {},
+  ): Promise<types.Entry[]> {
+    checkCall(CALLS.appendMany, { entries }, options);
     if (entries.length === 0 && options.expectedSeq === undefined) return [];
-    return this.place(
-      entries.map(({ type, payload = {}, ...one }) => this.entryOf(type, payload, one)),
-      options,
-    );
+    const drafts = entries.map(({ type, payload = {}, ...one }) => {
+      checkCall(CALLS.append, { type, payload }, one);
+      return draft(type, payload, one);
+    });
+    return this.log.appended(drafts, options);
   }
 
   /** Append a message; `meta` is kept beside its role and content. */
   async message(
     role: string,
     content: unknown,
-    options: AppendOptions & { meta?: Info } = {},
-  ): Promise<Entry> {
+    options: types.AppendOptions & { meta?: Info } = {},
+  ): Promise<types.Entry> {
+    checkCall(CALLS.message, { role, content }, options);
     const { meta = {}, ...rest } = options;
-    checkArgument(role, "role", "id");
-    checkArguments({ meta }, { meta: "object" });
-    return this.append("message", { ...meta, role, content }, rest);
+    return this.log.append("message", { role, content: content ?? null, ...meta }, rest);
   }
+
+  /**
+   * Replace a message, named by its id or message_id; or the whole list by another.
+   *
+   * What was there stays in the log. Refused (`unknown_target`) where nothing would change: what was undone, what a
+   * list took the place of, what is no message. To know, it reads the session.
+   */
+  async edit(target: string, message: Info): Promise<types.Entry>;
+  async edit(messages: readonly Info[]): Promise<types.Entry>;
+  async edit(target: string | readonly Info[], message?: Info): Promise<types.Entry> {
+    checkCall(CALLS.edit, { target });
+    if (typeof target !== "string") {
+      if (message === undefined) return this.listed("message_edit", "messages", target);
+      throw new TypeError("edit() of one message needs its id, a string; of a list nothing else");
+    }
+    if (message === undefined || !("role" in message)) {
+      throw new TypeError("edit() of one message needs the message that takes its place, with its role");
+    }
+    checkArgument(message, "message", "object");
+    const told = (await this.log.project("edit_target", { of: target })) as Record<string, string> | null;
+    const found = told ?? { target };
+    if (found["why"] !== undefined) {
+      throw new Refused("unknown_target", target, found["why"], "an edit would change nothing");
+    }
+    return this.log.append("message_edit", { ...found, message });
+  }
+
+  /** Take the last n messages off; more than there are empties the session. */
+  async undo(n = 1): Promise<types.Entry> {
+    checkCall(CALLS.undo, { n });
+    return this.log.append("undo", { n });
+  }
+
+  /** Name an entry; null takes the name off. */
+  async label(id: string, text: string | null): Promise<types.Entry> {
+    checkCall(CALLS.label, { id, text });
+    return this.log.append("label", { target: id, text });
+  }
+
+  /** Set a value that belongs to the branch it is set on. */
+  async setting(key: string, value: unknown): Promise<types.Entry> {
+    checkCall(CALLS.setting, { key, value });
+    return this.log.append("setting", { key, value: value ?? null });
+  }
+
+  /** From here on the branch speaks with another model; in no message. */
+  async changeModel(model: string): Promise<types.Entry> {
+    checkCall(CALLS.changeModel, { model });
+    return this.log.append("model_change", { model });
+  }
+
+  /**
+   * What is appended next hangs on entry `at`; null: before the first one.
+   *
+   * summary: of the branch that is left, which messages() has as the user's from here on.
+   */
+  async branch(at: string | null, options: { name?: string; summary?: string } = {}): Promise<types.Entry> {
+    checkCall(CALLS.branch, { at }, options);
+    const { name, summary } = options;
+    const drafts = [draft("leaf", { target: at, ...(name ? { name } : {}) })];
+    if (summary !== undefined) drafts.push(draft("branch_summary", { target: at, text: summary }));
+    return (await this.log.appended(drafts)).at(-1)!;
+  }
+
+  /**
+   * Messages before `firstKept` read as a summary, or all so far as `replacement`. Only `messages()` changes; every
+   * event stays.
+   */
+  async compact(
+    options: { summary: string; firstKept: string } | { replacement: readonly Info[] },
+  ): Promise<types.Entry> {
+    checkCall(CALLS.compact, {}, options);
+    const given: { summary?: string; firstKept?: string; replacement?: readonly Info[] } = options;
+    const { summary, firstKept, replacement } = given;
+    if (replacement !== undefined && summary === undefined && firstKept === undefined) {
+      return this.listed("compaction", "replacement", replacement);
+    }
+    if (replacement !== undefined || summary === undefined || firstKept === undefined) {
+      throw new TypeError("compact() takes a summary and firstKept, or a replacement");
+    }
+    return this.log.append("compaction", { summary, first_kept: firstKept });
+  }
+
+  /** Keep bytes, or the file of that path, beside the session; the event names them. */
+  async artifact(
+    source: types.Source,
+    options: { mediaType?: string; name?: string; turn?: string } = {},
+  ): Promise<types.Artifact> {
+    checkCall(CALLS.artifact, { source }, options);
+    const described = await upload(this.log, source, options.mediaType, options.name);
+    const entry = await this.log.append("artifact", described, present({ turn: options.turn }));
+    return { ...entry, sha256: described.sha256, size: described.size };
+  }
+
+  /** Remember what the workspace at `root` is now, for `resumeCheck` to compare. */
+  async checkpointWorkspace(root: string, options: { files?: readonly string[] } = {}): Promise<types.Entry> {
+    checkCall(CALLS.checkpointWorkspace, { root }, options);
+    const [known] = await knownFiles(this.log);
+    const found = await workspaceFingerprint(root, [...new Set([...Object.keys(known), ...(options.files ?? [])])]);
+    const fresh = Object.entries(found.files).filter(([path, hash]) => !(path in known) || known[path] !== hash);
+    found.files = Object.fromEntries(fresh);
+    let entry: types.Entry | undefined;
+    for (const fingerprint of fingerprintPieces(found)) {
+      // No request has room for all of them; the last one says that it is done.
+      entry = await this.log.append("lifecycle", { kind: "workspace_checkpoint", fingerprint });
+    }
+    return entry!;
+  }
+
+  // --- turns ---
 
   /**
    * Take in the user's message; it survives the loss of power once this resolves.
    *
    * The same messageId and content give the first turn. NotDurable where that is not known in time.
    */
-  async submit(content: unknown, options: SubmitOptions = {}): Promise<Turn> {
-    checkArguments(options, OF_A_SUBMIT);
+  async submit(content: unknown, options: types.SubmitOptions = {}): Promise<Turn> {
+    checkCall(CALLS.submit, { content }, options);
     const { calls } = options;
     if (calls !== undefined && calls !== "journal") {
       throw new RangeError(`calls of submit: got ${JSON.stringify(calls).slice(0, 80)}, limit "journal"`);
     }
-    const began = performance.now();
-    const turnId = newEntryId();
-    const { streamId, model, meta, messageId = newEntryId(), timeoutMs = SUBMIT_MS } = options;
-    const payload = {
-      message_id: messageId,
-      content,
-      ...(streamId === undefined ? {} : { stream_id: streamId }),
-      ...(model === undefined ? {} : { model }),
-      ...(calls === undefined ? {} : { calls }),
-      ...(meta === undefined ? {} : { meta }),
-    };
-    const how = { id: turnId, turn: turnId, key: messageId, once: true };
-    const entry = this.entryOf("turn_submitted", payload, how);
-    const sent = JSON.parse(textOf(entry["payload"] as Uint8Array)) as Info;
-    try {
-      const placed = await this.placeSubmitted(entry, messageId, sent, timeoutMs);
-      if (!placed.isNew) return await this.first(placed, messageId, sent);
-    } catch (error) {
-      if (!isPassing(error)) throw error;
-      const waitedMs = Math.round(performance.now() - began);
-      throw new NotDurable(this.sessionId, turnId, messageId, waitedMs, error);
-    }
-    return this.turnOf(turnId, messageId, streamId === undefined ? [] : [streamId], "submitted");
+    return new Turn(this.log, this.openIn(this.sessionId), await submit(this.log, content, options));
+  }
+
+  /**
+   * Go on with the newest turn, where the gate lets it: a new turn on its message, synced.
+   *
+   * `resumeCheck` and the turn are one step: of several that resume at once one gets it. Its `calls` are the open
+   * ones, each with `may`; what may `run`, you may run directly. Where the gate says check: `checked` has the call ids
+   * that you looked at, and what became of each; accept: "check" goes on all the same. Throws Blocked where it must
+   * not go on, Refused: `already_resumed` (by whom), `nothing_to_resume`, `stale`.
+   */
+  async resume(options: types.ResumeOptions = {}): Promise<Turn> {
+    checkCall(CALLS.resume, {}, options);
+    return new Turn(this.log, this.openIn(this.sessionId), await resume(this.log, options));
   }
 
   /** A turn by its id, or by a stream of its replies. Refused where there is none. */
   async turn(which: string | { streamId: string }): Promise<Turn> {
     if (typeof which !== "string") checkArguments(which, { streamId: "id" });
     checkArgument(typeof which === "string" ? which : which.streamId, "turn", "id");
-    const state = (await this.state()) as { turns?: TurnFacts[] } | null;
-    const found = state?.turns?.find((turn) =>
-      typeof which === "string"
-        ? turn.turn_id === which
-        : (turn.stream_ids ?? []).includes(which.streamId),
-    );
-    if (found === undefined) {
-      const got = typeof which === "string" ? which : `stream ${which.streamId}`;
-      throw new Refused("unknown_turn", got, `a turn of session ${this.sessionId}`);
-    }
-    return this.turnOf(found.turn_id, found.message_id ?? "", found.stream_ids ?? [], found.state);
+    const facts = await findTurn(this.log, typeof which === "string" ? { turnId: which } : which);
+    return new Turn(this.log, this.openIn(this.sessionId), facts);
+  }
+
+  /** A new session from the path to entry `at` (null: the leaf; "": before the first entry); whole: every branch. */
+  async fork(at: string | null, newId: string, options: { whole?: boolean } = {}): Promise<Session> {
+    checkCall(CALLS.fork, { at, newId }, options);
+    const fields = { new_id: newId, at, whole: options.whole ?? false };
+    placedIn(await this.log.ask("Fork", fields, { again: false }));
+    return new Session(this.log.of(newId), this.openIn);
+  }
+
+  // --- the gate ---
+
+  /** May the work go on? What the gate says; null where nothing was ever kept of the id. */
+  async resumeCheck(options: types.ResumeCheckOptions = {}): Promise<Gate | null> {
+    checkCall(CALLS.resumeCheck, {}, options);
+    return resumeCheck(this.log, options);
   }
 
   /**
-   * The messages up to the leaf, or up to entry `branch`. null: never written. A reply of a turn that is not
-   * released stands in its turn. unknown: "drop" leaves out calls of which nobody knows whether they ran; the
-   * model is told so else.
+   * Say what became of a call of which nobody knows, or whether it may run; synced.
+   *
+   * ran, did_not_run: it did; the model is told so. granted: it may run, though it may have run before. denied: it may
+   * not. The newest word counts. Refused: `unknown_call`, `ambiguous_call`, `call_at_work`, `stale`.
    */
-  async messages(
-    options: {
-      format?: "plain" | "openai" | "anthropic";
-      branch?: string;
-      compacted?: boolean;
-      unknown?: "say" | "drop";
-    } = {},
-  ): Promise<Record<string, unknown>[] | null> {
-    checkArguments(options, OF_MESSAGES);
-    const { format = "plain", branch, compacted = true, unknown = "say" } = options;
-    const asked: Record<string, unknown> = { format, compacted };
-    if (branch !== undefined) asked["branch"] = branch;
-    if (unknown !== "say") asked["unknown"] = unknown;
-    return (await this.project("messages", asked)) as Record<string, unknown>[] | null;
+  async settle(
+    callId: string,
+    word: "ran" | "did_not_run" | "granted" | "denied",
+    options: types.SettleOptions = {},
+  ): Promise<types.Entry> {
+    checkCall(CALLS.settle, { callId, word }, options);
+    return settle(this.log, callId, word, options);
   }
 
-  /** Events with seqs above `after`, as they stand in the log. */
-  async events(after = 0): Promise<Record<string, unknown>[]> {
-    checkArgument(after, "after", "seq");
-    let found: Record<string, unknown>[] = [];
+  /**
+   * What a process that is gone had said becomes messages of the session, once; then its replies are resolved.
+   *
+   * streamId: that reply alone, whichever application's; else all of this session that are this application's or name
+   * none. Killed anywhere within, or run twice: the same entries. Refused: its owner lives.
+   */
+  async adopt(options: { streamId?: string } = {}): Promise<types.Entry[]> {
+    checkCall(CALLS.adopt, {}, options);
+    return adopt(this.log, options.streamId);
+  }
+
+  // --- reading ---
+
+  /**
+   * The messages up to the leaf, or up to entry `branch`. null: never written. A reply of a turn that is not
+   * released stands in its turn.
+   *
+   * Refused (`stale`): the session has left the branch of the page that `before` is of.
+   */
+  async messages(options: types.MessagesOptions & { last: number }): Promise<types.MessagePage | null>;
+  async messages(options?: types.MessagesOptions): Promise<Record<string, unknown>[] | null>;
+  async messages(options: types.MessagesOptions = {}): Promise<types.MessagePage | null> {
+    checkCall(CALLS.messages, {}, options);
+    const { format = "plain", branch, compacted = true, unknown = "say", last, before } = options;
+    if (before !== undefined && last === undefined) {
+      throw new RangeError("before needs last, the number of messages before it");
+    }
+    const asked = { format, compacted, ...present({ branch, last, before }), ...(unknown === "say" ? {} : { unknown }) };
+    const found = (await this.log.project("messages", asked)) as Record<string, unknown>[] | Page | null;
+    if (found === null) return null;
+    const page: Page = Array.isArray(found) ? { messages: found, before: null } : found;
+    const whole: Record<string, unknown>[] = [];
+    for (const one of page.messages) whole.push(format === "plain" ? await resolved(this.log, one) : one);
+    return Object.defineProperty(whole, "before", { value: page.before }) as types.MessagePage;
+  }
+
+  /** Events of a type, those of a key or whose key begins so, the last n of them, in order. */
+  async find(
+    type: string,
+    options: { key?: string; keyPrefix?: string; last?: number } = {},
+  ): Promise<types.SessionEvent[]> {
+    checkCall(CALLS.find, { type }, options);
+    const { key, keyPrefix, last } = options;
+    if (key !== undefined && keyPrefix !== undefined) {
+      throw new RangeError(`find takes a key or a prefix, got '${key}' and '${keyPrefix}'`);
+    }
+    return this.log.find(type, present({ key, key_prefix: keyPrefix, last }));
+  }
+
+  /** Events with seqs above `after`, as they stand in the log; branch: only those on the path to that entry. */
+  async events(after = 0, options: { branch?: string } = {}): Promise<types.SessionEvent[]> {
+    checkCall(CALLS.events, { after }, options);
+    const { branch } = options;
+    const first = branch === undefined ? after : 0;
+    let found: types.SessionEvent[] = [];
     let last: Uint8Array | undefined;
-    for (let at = after; ; ) {
-      const page = await this.lines(at, EVENTS_PAGE);
+    for (let at = first; ; ) {
+      const page = await this.log.lines(at, EVENTS_PAGE);
       if (last !== undefined && !(page[0] !== undefined && Buffer.from(last).equals(page[0]))) {
         // Deleted between two pages, perhaps begun anew.
-        [found, last, at] = [[], undefined, after];
+        [found, last, at] = [[], undefined, first];
         continue;
       }
       found.push(...(last === undefined ? page : page.slice(1)).map(eventOf));
-      if (page.length < EVENTS_PAGE) return found;
+      if (page.length < EVENTS_PAGE) break;
       // The last one comes once more: so the next page is seen to be of the same session.
-      [last, at] = [page.at(-1)!, (found.at(-1)!["seq"] as number) - 1];
+      [last, at] = [page.at(-1)!, found.at(-1)!.seq - 1];
     }
+    if (branch === undefined || found.length === 0) return found;
+    return this.path(found, branch).filter((one) => one.seq > after);
   }
 
   /** Turns, tools, settings, model, leaf: where the session stands. null: never written. */
-  state(): Promise<unknown> {
-    return this.project("state");
+  async state(): Promise<unknown> {
+    return this.log.project("state");
   }
 
   /** A view of the session by name, as JSON says it; null where it was never written. */
   async project(name: string, args: Info = {}): Promise<unknown> {
-    checkArgument(name, "name", "id");
-    checkArgument(args, "args", "object");
-    const fields = {
-      session_id: this.sessionId,
-      name,
-      arguments: Buffer.from(values.jsonText(args)),
-    };
-    const answer = await this.query.ask("Project", () => ({ ...fields, seen: this.seen() }));
-    const found = decodeAnswer(answer, "bin?") as Uint8Array | null;
-    return found === null ? null : JSON.parse(textOf(found));
+    checkCall(CALLS.project, { name, args });
+    const view = await this.log.project(name, args);
+    return name === "transcript" && view !== null ? resolvedTurns(this.log, view) : view;
+  }
+
+  /** The bytes of an artifact, by its hash in hex. Refused where it is gone or changed. */
+  async readArtifact(sha256: string): Promise<Uint8Array> {
+    checkCall(CALLS.readArtifact, { sha256 });
+    return read(this.log, sha256);
   }
 
   // --- within ---
 
-  private entryOf(type: string, payload: Info, options: AppendOptions): Fields {
-    checkArgument(type, "type", "id");
-    checkArgument(payload, "payload", "object");
-    checkArguments(options, OF_AN_ENTRY);
-    const { id, key, once = false } = options;
-    const json = values.jsonText(payload); // halves of characters are escapes in it
-    const text = Buffer.from(this.redact ? redactedPayload(json, this.redact, namesOf(type)) : json);
-    if (text.length > PAYLOAD_BYTES_MAX) {
-      throw new RangeError(
-        `payload of '${type}' is ${text.length} bytes of JSON, limit ${PAYLOAD_BYTES_MAX}: keep the ` +
-          "long part elsewhere and name it in the payload",
-      );
-    }
-    return {
-      type,
-      payload: text,
-      id: id ?? newEntryId(),
-      parent: options.parent ?? null,
-      turn: options.turn ?? null,
-      cause: options.cause ?? null,
-      correlation: options.correlation ?? null,
-      key: key ?? null,
-      leaf: options.leaf ?? true,
-      // An id that was drawn here is the client's own, so the entry may be sent twice and added once;
-      // not where it has a key, which `once` would look at instead.
-      once: once || (id === undefined && key === undefined),
-      at_ms: Date.now(),
-    };
+  /** An entry that holds a list, and others where it is too long for one; all or none. */
+  private async listed(type: string, field: string, messages: readonly Info[]): Promise<types.Entry> {
+    const drafts = inPieces(messages).map((piece, at) =>
+      draft(type, { [field]: piece, ...(at > 0 ? { append: true } : {}) }),
+    );
+    // Where all of them are too long for one request, long content of them is put beside.
+    const bytesMax = shares(drafts.map((one) => one.payload), type);
+    return (await this.log.place(await this.log.made(drafts, bytesMax))).at(-1)!;
   }
 
-  private async place(
-    entries: Fields[],
-    options: Pick<AppendOptions, "expectedSeq" | "synced" | "timeoutMs">,
-  ): Promise<Entry[]> {
-    const size = entries.reduce((sum, one) => sum + (one["payload"] as Uint8Array).length, 0);
-    if (size > APPEND_BYTES_MAX) {
-      throw new RangeError(
-        `${entries.length} entries are ${size} bytes together, limit ${APPEND_BYTES_MAX}: all or ` +
-          "none are appended, so append fewer at once",
-      );
+  /** The events from the root to that entry; one whose parent was lost to damage hangs on the one before it. */
+  private path(events: readonly types.SessionEvent[], branch: string): types.SessionEvent[] {
+    const places = new Map<string, number>();
+    const parents = events.map((one, place) => {
+      const parent = one.parent === undefined || one.parent === null ? -1 : (places.get(one.parent) ?? place - 1);
+      if (!places.has(one.id)) places.set(one.id, place);
+      return parent;
+    });
+    const end = places.get(branch);
+    if (end === undefined) {
+      throw new Refused("unknown_entry", `branch ${branch}`, `an entry of session '${this.sessionId}'`);
     }
-    checkArguments(options, OF_A_REQUEST);
-    const { expectedSeq, synced = false, timeoutMs } = options;
-    const how: AskOptions = { again: expectedSeq === undefined && entries.every((one) => one["once"]) };
-    if (timeoutMs !== undefined) how.timeoutMs = timeoutMs;
-    const fields = {
-      session_id: this.sessionId,
-      entries,
-      expected_seq: expectedSeq ?? null,
-      level: synced ? "synced" : "written",
-    };
-    const answer = await this.query.ask("Append", () => ({ ...fields, seen: this.seen() }), how);
-    const placed = decodeAnswer(answer, "[Placed]") as { id: string; seq: number; is_new: boolean }[];
-    if (placed.length !== entries.length) {
-      throw new Unavailable(`walld placed ${placed.length} of ${entries.length} entries`);
-    }
-    return placed.map((one) => ({ id: one.id, seq: one.seq, isNew: one.is_new }));
-  }
-
-  /**
-   * What is submitted, in the form that the first of its message has where that is another one: to the daemon
-   * an artifact, as the Python client makes of long content, is another content than what it stands for. So are
-   * attachments, which that client knows.
-   */
-  private async placeSubmitted(
-    entry: Fields,
-    messageId: string,
-    sent: Info,
-    timeoutMs: number,
-  ): Promise<Entry> {
-    const began = performance.now();
-    try {
-      return (await this.place([entry], { synced: true, timeoutMs }))[0]!;
-    } catch (error) {
-      if (!(error instanceof Refused) || error.code !== "message_id_taken") throw error;
-      const found = await this.project("find", { type: "turn_submitted", key: messageId });
-      const known = (found ?? []) as { payload: Info }[];
-      const first = known.find(({ payload }) => payload["message_id"] === messageId && !payload["retry_of"]);
-      if (first === undefined || !isSame(sent["content"], first.payload["content"])) throw error;
-      const { content, attachments } = first.payload;
-      const payload = Buffer.from(JSON.stringify({ ...sent, content, attachments }));
-      const leftMs = Math.max(timeoutMs - (performance.now() - began), 1);
-      return (await this.place([{ ...entry, payload }], { synced: true, timeoutMs: leftMs }))[0]!;
-    }
-  }
-
-  /** The turn that took this message id before. Refused where its content is another. */
-  private async first(entry: Entry, messageId: string, sent: Info): Promise<Turn> {
-    const [line] = (await this.lines(entry.seq - 1, 1)).map(eventOf);
-    if (line?.["seq"] !== entry.seq) {
-      const limit = "a message that is there: submit it anew, with another messageId";
-      const text = `the message (entry ${entry.seq}) was lost to damage, or deleted with its session`;
-      throw new Refused("lost_entry", messageId, limit, text);
-    }
-    const kept = (line?.["payload"] ?? {}) as Record<string, unknown>;
-    if (line?.["type"] !== "turn_submitted" || !isSame(sent["content"], kept["content"])) {
-      throw new Refused(
-        "message_id_taken",
-        messageId,
-        `the content it was first submitted with (entry ${entry.id}, seq ${entry.seq})`,
-      );
-    }
-    return this.turn((line["turn"] as string | undefined) ?? entry.id);
-  }
-
-  private async lines(after: number, limit: number): Promise<Uint8Array[]> {
-    const fields = { session_id: this.sessionId, after, limit };
-    const answer = await this.query.ask("Events", () => ({ ...fields, seen: this.seen() }));
-    return (decodeAnswer(answer, "[bin]?") as Uint8Array[] | null) ?? [];
-  }
-
-  private turnOf(turnId: string, messageId: string, streamIds: string[], state: string): Turn {
-    return new Turn(this, this.open, { turnId, messageId, streamIds: [...streamIds], state });
+    const path: types.SessionEvent[] = [];
+    for (let place = end; place >= 0; place = parents[place]!) path.push(events[place]!);
+    return path.reverse();
   }
 }
 
-interface TurnFacts {
-  turn_id: string;
-  message_id?: string;
-  stream_ids?: string[];
-  state: string;
-}
-
-/** Is content what an entry has as `known`, itself or by the artifact that stands for it? */
-function isSame(content: unknown, known: unknown): boolean {
-  if (isDeepStrictEqual(content, known)) return true;
-  const named = (known as { _artifact?: { sha256?: unknown; media_type?: unknown } } | null)?._artifact;
-  const isText = typeof content === "string";
-  if (named?.media_type !== (isText ? "text/plain; charset=utf-8" : "application/json")) return false;
-  const held = isText ? wtf8.encode(content) : JSON.stringify(content);
-  return createHash("sha256").update(held).digest("hex") === named.sha256;
-}
-
-function eventOf(line: Uint8Array): Record<string, unknown> {
-  return JSON.parse(textOf(line)) as Record<string, unknown>;
-}
-
-function textOf(bytes: Uint8Array): string {
-  return Buffer.from(bytes.buffer, bytes.byteOffset, bytes.length).toString("utf8");
+interface Page {
+  messages: Record<string, unknown>[];
+  before: string | null;
 }

@@ -1,0 +1,35 @@
+/**
+ * A reply's messages as the entries of its session have them.
+ *
+ * Owns: what an entry says of a call beside what the model sees. Refuses: the messages themselves
+ * (`partialReply.ts`), appending them.
+ */
+
+import type { PartialReply, PlainMessage } from "./partialReply.ts";
+
+/** What the account of a call reads of what its program said beside it. */
+const OF_INFO = ["server", "side_effect", "resume_policy", "idempotency", "key"];
+
+/**
+ * Plain messages, one a step: each call says by which seq it began, how many characters of its message's text stand
+ * before it (`at`), and what its program said of its risk.
+ */
+export function entryMessages(reply: PartialReply): PlainMessage[] {
+  const last = reply.segments.filter((one) => one.attempt === reply.attempts - 1);
+  const messages = reply.messages();
+  for (const message of messages) {
+    const first = last.find((one) => one.firstSeq === message._wal_seq);
+    const calls = [...(message.tool_calls ?? [])];
+    let said = "";
+    for (const segment of last.filter((one) => one.step === first?.step)) {
+      if (segment.kind === "text") said += segment.text;
+      if (segment.kind !== "tool") continue;
+      const call = calls.shift()!;
+      Object.assign(call, { seq: segment.firstSeq, at: Array.from(said).length });
+      const info = segment.info as Record<string, unknown> | null;
+      if (typeof info !== "object" || info === null || Array.isArray(info)) continue;
+      for (const name of OF_INFO) if (Object.hasOwn(info, name)) call[name] = info[name];
+    }
+  }
+  return messages;
+}

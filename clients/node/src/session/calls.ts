@@ -1,0 +1,140 @@
+/**
+ * What each call of a session and of its turns takes, by place and as options.
+ *
+ * Owns: the table. `clients/vectors/calls.json` is made of the signatures of the Python client and says the same
+ * (a test compares the two); the types of the options are held to it here. Refuses: the checks themselves
+ * (`argumentChecks.ts`), what an entry may hold (the daemon says).
+ */
+
+import type { Kind, Kinds } from "../encoding/argumentChecks.ts";
+import type * as types from "./entries.ts";
+
+export const SIDE_EFFECTS = ["none", "read", "workspace-write", "external-write", "network", "process"] as const;
+export const RESUME_POLICIES = [
+  "replay-from-event",
+  "rerun-after-check",
+  "require-user-confirmation",
+  "never-rerun",
+] as const;
+export const IDEMPOTENCY = ["safe", "conditional", "unsafe"] as const;
+export const OUTCOMES = ["done", "failed", "timeout", "cancelled"] as const;
+export const APPROVALS = ["asked", "granted", "denied"] as const;
+export const SETTLED = ["ran", "did_not_run", "granted", "denied"] as const;
+const FORMATS = ["plain", "openai", "anthropic"] as const;
+
+/** A kind for each option that a type has, and no other. */
+type Of<T> = { readonly [name in keyof T]-?: Kind };
+
+const ENTRY: Of<types.EntryOptions> = {
+  id: "id",
+  parent: "id",
+  turn: "id",
+  key: "id",
+  cause: "id",
+  correlation: "id",
+  once: "bool",
+  leaf: "bool",
+};
+const PLACE: Of<types.PlaceOptions> = { expectedSeq: "seq", synced: "bool", timeoutMs: "milliseconds" };
+const APPEND: Of<types.AppendOptions> = { ...ENTRY, ...PLACE };
+const FIELDS: Of<types.OwnFields> = { fields: "object" };
+const INTENT: Of<types.IntentOptions> = {
+  sideEffect: SIDE_EFFECTS,
+  resumePolicy: RESUME_POLICIES,
+  callId: "id",
+  idempotency: IDEMPOTENCY,
+  key: "text",
+  supersedes: "id",
+  ...FIELDS,
+};
+const DECISION: Of<types.DecisionOptions> = { reason: "text", ...FIELDS };
+const APPROVAL: Of<types.ApprovalOptions> = { by: "text", scope: "object", expiresAt: "date", ...FIELDS };
+const STARTED: Of<types.StartedOptions> = { pid: "count", ...FIELDS };
+const FINISHED: Of<types.FinishedOptions> = {
+  failed: "bool",
+  outcome: OUTCOMES,
+  exitCode: "exitCode",
+  files: "fileHashes",
+  ...FIELDS,
+};
+const SUBMIT: Of<types.SubmitOptions> = {
+  messageId: "id",
+  retryOf: "id",
+  streamId: "id",
+  attachments: "sources",
+  model: "text",
+  calls: "text",
+  meta: "object",
+  timeoutMs: "milliseconds",
+};
+const MESSAGES: Of<types.MessagesOptions> = {
+  format: FORMATS,
+  branch: "id",
+  compacted: "bool",
+  unknown: ["say", "drop"],
+  last: "count",
+  before: "text",
+};
+const SETTLE: Of<types.SettleOptions> = {
+  result: "any",
+  note: "text",
+  by: "text",
+  scope: "object",
+  expiresAt: "date",
+  turn: "id",
+  streamId: "id",
+  n: "count",
+  force: "bool",
+};
+const RESUME_CHECK: Of<types.ResumeCheckOptions> = { workspace: "pathOrObject", policy: "functionOrObject" };
+const RESUME: Of<types.ResumeOptions> = {
+  ...RESUME_CHECK,
+  checked: "object",
+  accept: ["check"],
+  timeoutMs: "milliseconds",
+};
+
+/** given: by place, and needed. options: by name. */
+export interface Call {
+  readonly given?: Kinds;
+  readonly options?: Kinds;
+}
+
+export const SESSION_CALLS = {
+  append: { given: { type: "id", payload: "object" }, options: APPEND },
+  appendMany: { given: { entries: "objects" }, options: PLACE },
+  message: { given: { role: "id", content: "any" }, options: { ...APPEND, meta: "object" } },
+  submit: { given: { content: "any" }, options: SUBMIT },
+  resume: { options: RESUME },
+  edit: { given: { target: "idOrObjects" } },
+  undo: { given: { n: "count" } },
+  label: { given: { id: "id", text: "text?" } },
+  setting: { given: { key: "text", value: "any" } },
+  changeModel: { given: { model: "text" } },
+  branch: { given: { at: "id?" }, options: { name: "text", summary: "text" } },
+  compact: { options: { summary: "text", firstKept: "id", replacement: "objects" } },
+  fork: { given: { at: "beginning?", newId: "id" }, options: { whole: "bool" } },
+  artifact: { given: { source: "source" }, options: { mediaType: "text", name: "text", turn: "id" } },
+  readArtifact: { given: { sha256: "text" } },
+  messages: { options: MESSAGES },
+  find: { given: { type: "id" }, options: { key: "id", keyPrefix: "beginning", last: "count" } },
+  events: { given: { after: "seq" }, options: { branch: "id" } },
+  project: { given: { name: "id", args: "object" } },
+  checkpointWorkspace: { given: { root: "text" }, options: { files: "paths" } },
+  resumeCheck: { options: RESUME_CHECK },
+  settle: { given: { callId: "id", word: SETTLED }, options: SETTLE },
+  adopt: { options: { streamId: "id" } },
+} as const satisfies Record<string, Call>;
+
+export const TURN_CALLS = {
+  workerStarted: { options: FIELDS },
+  reply: { options: { streamId: "id", parent: "id", autoRelease: "bool", meta: "object" } },
+  completed: { options: FIELDS },
+  interrupted: { given: { reason: "text" }, options: FIELDS },
+  intent: { given: { tool: "text", args: "any" }, options: INTENT },
+  decision: { given: { callId: "id", verdict: "text" }, options: DECISION },
+  approval: { given: { callId: "id", state: APPROVALS }, options: APPROVAL },
+  toolStarted: { given: { callId: "id" }, options: STARTED },
+  toolFinished: { given: { callId: "id", result: "any" }, options: FINISHED },
+  observation: { given: { callId: "id", text: "text" }, options: FIELDS },
+} as const satisfies Record<string, Call>;
