@@ -8,7 +8,7 @@
 /// <reference lib="esnext.disposable" preserve="true" />
 import { decode } from "@msgpack/msgpack";
 
-import { checkArgument, checkArguments, type Kinds } from "./encoding/argumentChecks.ts";
+import { checkArgument, checkArguments, checkCall, type Kinds } from "./encoding/argumentChecks.ts";
 import { checkedId, newStreamId } from "./encoding/ids.ts";
 import type { Redact } from "./encoding/redact.ts";
 import * as values from "./encoding/valueEncoding.ts";
@@ -27,6 +27,10 @@ import { SyncTokens } from "./query/syncTokens.ts";
 import { repliesOf, type PartialReply } from "./recovered/partialReply.ts";
 import type { ReplyOptions } from "./reply/options.ts";
 import { Reply } from "./reply/reply.ts";
+import type { Present, RepairStep, Report } from "./session/audit.ts";
+import * as auditing from "./session/auditing.ts";
+import type { SessionInfo } from "./session/auditing.ts";
+import { CLIENT_CALLS } from "./session/calls.ts";
 import { SessionLog } from "./session/log.ts";
 import { Session } from "./session/session.ts";
 import { decodeAnswer, type Fields } from "./wire/codec.ts";
@@ -261,10 +265,40 @@ export class Client {
 
   /** The log of a session. Asks nothing. */
   session(sessionId: string): Session {
-    const id = checkedId(sessionId, "sessionId");
-    const app = this.application.seesAll ? null : this.application.app;
-    const log = new SessionLog(id, this.query, this.redact, (of) => this.seen(of, null), app);
-    return new Session(log, (of) => (options) => this.reply(of, options));
+    return new Session(this.log(sessionId), (of) => (options) => this.reply(of, options));
+  }
+
+  /** Sessions that were written, whose id begins so. */
+  async sessions(prefix = ""): Promise<SessionInfo[]> {
+    checkCall(CLIENT_CALLS.sessions, { prefix });
+    return auditing.sessions(this.query, prefix);
+  }
+
+  /**
+   * Remove all there is of a session, replies and artifacts too. False: there was nothing; or the daemon was gone
+   * before it could answer, and the delete was asked for again.
+   */
+  async delete(sessionId: string): Promise<boolean> {
+    checkCall(CLIENT_CALLS.delete, { sessionId });
+    const isGone = this.link.leaving(sessionId);
+    const answer = await this.log(sessionId).ask("Delete", {});
+    isGone();
+    return decodeAnswer(answer, "bool") as boolean;
+  }
+
+  /**
+   * What the log holds against your own store; without an id, of every session. present: the turn or message ids that
+   * your store holds, or a function that says of a turn true, false, or null: cannot know.
+   */
+  async audit(sessionId?: string, options: { present?: Present } = {}): Promise<Report> {
+    checkCall(CLIENT_CALLS.audit, { sessionId: sessionId ?? null }, options);
+    return auditing.audited(this.query, (id) => this.log(id), sessionId, options.present);
+  }
+
+  /** Steps for your own store, in order; one whose `key` was done before is passed over. */
+  async repairPlan(sessionId: string, options: { present: Present }): Promise<RepairStep[]> {
+    checkCall(CLIENT_CALLS.repairPlan, { sessionId }, options);
+    return auditing.repairPlan(this.log(sessionId), options.present);
   }
 
   /**
@@ -285,6 +319,12 @@ export class Client {
   }
 
   // --- within ---
+
+  private log(sessionId: string): SessionLog {
+    const id = checkedId(sessionId, "sessionId");
+    const app = this.application.seesAll ? null : this.application.app;
+    return new SessionLog(id, this.query, this.redact, (of) => this.seen(of, null), app);
+  }
 
   private async letGo(timeoutMs: number): Promise<boolean> {
     if (links.isLast(this.link)) this.link.failAll();

@@ -10,7 +10,11 @@ export type { Format, PlainMessage, ReplyError } from "./recovered/partialReply.
 export type { Gap, Segment } from "./recovered/segment.ts";
 export type { Info, ReplyOptions } from "./reply/options.ts";
 export { Reply } from "./reply/reply.ts";
+export type { AuditedTurn, Finding, Present, RepairStep, Report } from "./session/audit.ts";
+export type { SessionInfo } from "./session/auditing.ts";
 export type * from "./session/entries.ts";
 export { Session } from "./session/session.ts";
 export type { Gate, GateCall } from "./session/settling.ts";
+export { startup } from "./session/startup.ts";
+export type { Startup, Store } from "./session/startup.ts";
 export { Turn } from "./session/turn.ts";

@@ -40,6 +40,7 @@ const KINDS = {
   fileHashes: kind("an array of paths, or an object", (value) => isPaths(value) || isObject(value)),
   pathOrObject: kind("a path or an object", (value) => typeof value === "string" || isObject(value)),
   functionOrObject: kind("an object or a function", (value) => typeof value === "function" || isObject(value)),
+  present: kind("ids or a function", (value) => typeof value === "function" || isIds(value)),
   idOrObjects: (value, name) => (typeof value === "string" ? checkedId(value, name) : objects(value, name)),
   seq: kind("an integer from 0 to 9007199254740991", (value) => {
     return Number.isSafeInteger(value) && (value as number) >= 0;
@@ -94,6 +95,12 @@ function kind(wanted: string, fits: (value: unknown) => boolean): Check {
 
 function isObject(value: unknown): boolean {
   return Object(value) === value && !Array.isArray(value);
+}
+
+/** Ids that are none would be found in no turn, and what the store holds called missing. */
+function isIds(value: unknown): boolean {
+  const isListed = Array.isArray(value) || value instanceof Set;
+  return isListed && [...value].every((one) => typeof one === "string");
 }
 
 function isPaths(value: unknown): boolean {

@@ -27,7 +27,7 @@ export function resumeFrames(streams: Iterable<Stream>): Buffer[] {
     const resume = {
       start: { stream: stream.number, seq: 0, ...stream.start },
       held_from: stream.heldFrom,
-      synced: stream.synced,
+      synced: stream.attested,
       next_seq: stream.nextSeq,
       released: stream.released,
       moved_to: stream.movedTo,

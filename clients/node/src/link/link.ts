@@ -180,6 +180,24 @@ export class Link {
     return seq;
   }
 
+  /**
+   * To be called once the session is deleted, with what was said of it up to here: no daemon is given any of that
+   * again, a restarted one neither; what had not ended may still go on, behind it.
+   */
+  leaving(sessionId: string): () => void {
+    const said = this.registry.ofSession(sessionId).map((one) => ({ one, seq: one.nextSeq - 1, ended: one.terminal }));
+    return () => {
+      for (const { one, seq, ended } of said) {
+        one.synced = Math.max(one.synced, seq);
+        one.deletedTo = seq;
+        if (!ended) continue;
+        one.released = true;
+        one.gone = true;
+        this.registry.tidy(one);
+      }
+    };
+  }
+
   // --- waiting ---
 
   /** All that was sent so far is at `level`. False: not within `timeoutMs`. */

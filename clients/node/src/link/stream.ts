@@ -41,6 +41,8 @@ export class Stream {
   gone = false;
   /** A Reply object still stands for it. */
   owned = true;
+  /** Up to here its session was deleted from here: no daemon is to have that. */
+  deletedTo = -1;
   /** Seqs the daemon refused: intact but illegal, so never sent again. */
   readonly refused = new Set<number>();
   /** Of the first event that was refused, for want of room too; of the Start where that was. */
@@ -62,6 +64,11 @@ export class Stream {
   /** Highest seq up to which every event is known safe on disk, -1 if none. */
   get durable(): number {
     return Math.min(this.synced, this.firstLost - 1);
+  }
+
+  /** Up to here a daemon is to have it, -1 if none: it was told that this is synced. */
+  get attested(): number {
+    return this.synced > this.deletedTo ? this.synced : -1;
   }
 
   /** Highest seq that a daemon has or will be given, now or by the next connection. */

@@ -67,6 +67,11 @@ export class StreamRegistry {
     return found.filter((one) => one.synced < one.nextSeq - 1).slice(-SEEN_MAX);
   }
 
+  /** All that are known of a session. */
+  ofSession(sessionId: string): Stream[] {
+    return [...this.byNumber.values()].filter((one) => one.sessionId === sessionId);
+  }
+
   /** Ids of what has ended and is not released, in the order of their begin. */
   unreleased(sessionId: string | undefined): string[] {
     return [...this.byNumber.values()]

@@ -100,6 +100,14 @@ export interface Call {
   readonly options?: Kinds;
 }
 
+export const CLIENT_CALLS = {
+  sessions: { given: { prefix: "beginning" } },
+  delete: { given: { sessionId: "id" } },
+  audit: { given: { sessionId: "id?" }, options: { present: "present" } },
+  repairPlan: { given: { sessionId: "id" }, options: { present: "present" } },
+  startup: { given: { client: "any", store: "any" }, options: { prefix: "beginning" } },
+} as const satisfies Record<string, Call>;
+
 export const SESSION_CALLS = {
   append: { given: { type: "id", payload: "object" }, options: APPEND },
   appendMany: { given: { entries: "objects" }, options: PLACE },

@@ -160,7 +160,7 @@ async function gitFolder(root: string): Promise<string | null> {
     if (found?.isDirectory()) return git;
     if (found?.isFile()) {
       // A worktree or a submodule names it.
-      const named = ((await textIn(git)) ?? "").replace(/^gitdir:/, "").trim();
+      const named = ((await readText(git)) ?? "").replace(/^gitdir:/, "").trim();
       return named === "" ? null : resolve(folder, named);
     }
     if (folder === dirname(folder)) return null;
@@ -194,19 +194,19 @@ async function askedHead(root: string, branch: string | null): Promise<[string |
 
 /** What a ref says: its own file, else that of the main tree, else the packed ones. */
 async function refOf(folder: string, name: string): Promise<string | null> {
-  const shared = resolve(folder, (await textIn(join(folder, "commondir"))) ?? ".");
+  const shared = resolve(folder, (await readText(join(folder, "commondir"))) ?? ".");
   for (const place of [folder, shared]) {
-    const value = await textIn(join(place, name));
+    const value = await readText(join(place, name));
     if (value !== null) return value;
   }
-  for (const line of ((await textIn(join(shared, "packed-refs"))) ?? "").split("\n")) {
+  for (const line of ((await readText(join(shared, "packed-refs"))) ?? "").split("\n")) {
     const space = line.indexOf(" ");
     if (space >= 0 && line.slice(space + 1) === name) return line.slice(0, space);
   }
   return null;
 }
 
-async function textIn(path: string): Promise<string | null> {
+async function readText(path: string): Promise<string | null> {
   return readFile(path, "utf8").then((text) => text.trim(), () => null);
 }
 

@@ -22,18 +22,18 @@ import { inPieces, shares } from "./truncation.ts";
 import { Turn, present, type OpenReply } from "./turn.ts";
 
 /** Opens a reply in a session. */
-export type OpenIn = (sessionId: string) => OpenReply;
+export type OpensReplies = (sessionId: string) => OpenReply;
 
 export class Session {
   readonly sessionId: string;
   private readonly log: SessionLog;
-  private readonly openIn: OpenIn;
+  private readonly opens: OpensReplies;
 
   /** Made by `client.session`. @internal */
-  constructor(log: SessionLog, openIn: OpenIn) {
+  constructor(log: SessionLog, opens: OpensReplies) {
     this.sessionId = log.sessionId;
     this.log = log;
-    this.openIn = openIn;
+    this.opens = opens;
   }
 
   // --- appending ---
@@ -190,7 +190,7 @@ export class Session {
     if (calls !== undefined && calls !== "journal") {
       throw new RangeError(`calls of submit: got ${JSON.stringify(calls).slice(0, 80)}, limit "journal"`);
     }
-    return new Turn(this.log, this.openIn(this.sessionId), await submit(this.log, content, options));
+    return new Turn(this.log, this.opens(this.sessionId), await submit(this.log, content, options));
   }
 
   /**
@@ -203,7 +203,7 @@ export class Session {
    */
   async resume(options: types.ResumeOptions = {}): Promise<Turn> {
     checkCall(CALLS.resume, {}, options);
-    return new Turn(this.log, this.openIn(this.sessionId), await resume(this.log, options));
+    return new Turn(this.log, this.opens(this.sessionId), await resume(this.log, options));
   }
 
   /** A turn by its id, or by a stream of its replies. Refused where there is none. */
@@ -211,7 +211,7 @@ export class Session {
     if (typeof which !== "string") checkArguments(which, { streamId: "id" });
     checkArgument(typeof which === "string" ? which : which.streamId, "turn", "id");
     const facts = await findTurn(this.log, typeof which === "string" ? { turnId: which } : which);
-    return new Turn(this.log, this.openIn(this.sessionId), facts);
+    return new Turn(this.log, this.opens(this.sessionId), facts);
   }
 
   /** A new session from the path to entry `at` (null: the leaf; "": before the first entry); whole: every branch. */
@@ -219,7 +219,7 @@ export class Session {
     checkCall(CALLS.fork, { at, newId }, options);
     const fields = { new_id: newId, at, whole: options.whole ?? false };
     placedIn(await this.log.ask("Fork", fields, { again: false }));
-    return new Session(this.log.of(newId), this.openIn);
+    return new Session(this.log.of(newId), this.opens);
   }
 
   // --- the gate ---
