@@ -1,4 +1,5 @@
-"""Writes `frames.json`, `malformed.json`, `directories.json` from the code: `python generate.py`.
+"""Writes `frames.json`, `malformed.json`, `directories.json` and `calls.json` from the code:
+`python generate.py`.
 
 The files are committed, and a test compares them with what this gives: a change of the wire shows
 up as a change of bytes in a review.
@@ -10,6 +11,7 @@ import json
 from pathlib import Path
 from typing import Any
 
+from calls import calls, kinds
 from directories import directories
 from frames import frames, texts
 from malformed import malformed
@@ -26,6 +28,7 @@ def documents() -> dict[str, str]:
         "frames.json": _document({"frames": frames(), "texts": texts()}),
         "malformed.json": _document({"cases": malformed()}),
         "directories.json": _document({"directories": directories()}),
+        "calls.json": _document({"kinds": kinds(), "calls": calls()}),
     }
 
 

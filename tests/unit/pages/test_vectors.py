@@ -27,6 +27,7 @@ from walld.engine.protocol_errors import (
 
 VECTORS = Path(__file__).parents[3] / "clients" / "vectors"
 FRAMES = json.loads((VECTORS / "frames.json").read_text(encoding="ascii"))
+CALLS = json.loads((VECTORS / "calls.json").read_text(encoding="ascii"))
 CASES = json.loads((VECTORS / "malformed.json").read_text(encoding="ascii"))["cases"]
 BY_NAME: dict[str, dict[str, Any]] = {each["name"]: each for each in FRAMES["frames"]}
 UNIONS = {"agent": wire.FromAgent, "query": wire.FromQuery, "daemon": wire.ToAgent | wire.ToQuery}
@@ -49,6 +50,16 @@ def test_the_files_are_what_the_generator_gives() -> None:
         assert (VECTORS / name).read_text(encoding="ascii") == text, (
             f"{name} is old: if the wire was meant to change, run {VECTORS}/generate.py"
         )
+
+
+@pytest.mark.parametrize("kind", CALLS["kinds"], ids=lambda one: str(one["kind"]))
+def test_a_kind_of_argument_takes_and_refuses_what_it_says(kind: dict[str, Any]) -> None:
+    declared = module("calls").KINDS[kind["kind"]]
+    for value in kind["takes"]:
+        declared.of(value, "it")
+    for value in kind["refuses"]:
+        with pytest.raises((TypeError, ValueError), match="it "):
+            declared.of(value, "it")
 
 
 # Written by hand from PROTOCOL.md and the msgpack specification, never from the code.

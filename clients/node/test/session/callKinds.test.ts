@@ -1,0 +1,125 @@
+/**
+ * What the calls of sessions take is what the Python client's signatures say (`clients/vectors/calls.json`), in this
+ * client's words; and what is of another kind is named before anything is sent.
+ */
+
+import assert from "node:assert/strict";
+import { readFileSync } from "node:fs";
+import { join } from "node:path";
+import { test } from "node:test";
+
+import { checkArgument, type KindName } from "#dist/encoding/argumentChecks.js";
+import { CLIENT_CALLS, SESSION_CALLS, TURN_CALLS, type Call } from "#dist/session/calls.js";
+
+import { Daemon, PACKAGE } from "../support/daemon.js";
+
+type Words = string | string[];
+const { kinds, calls } = JSON.parse(readFileSync(join(PACKAGE, "../vectors/calls.json"), "utf8")) as {
+  kinds: { kind: string; takes: unknown[]; refuses: unknown[] }[];
+  calls: { call: string; arguments: Record<string, Words> }[];
+};
+const TABLES: Record<string, Readonly<Record<string, Call>>> = {
+  client: CLIENT_CALLS,
+  session: SESSION_CALLS,
+  turn: TURN_CALLS,
+};
+/** Kinds that have another name here. */
+const KINDS: Record<string, string> = {
+  seconds: "milliseconds",
+  time: "date",
+  path: "text",
+  path_or_object: "pathOrObject",
+  either: "functionOrObject",
+};
+/** Arguments that have another name here, or another kind. */
+const NAMES: Record<string, string> = { timeout: "timeoutMs", arguments: "args" };
+const OTHERS: Record<string, Record<string, Words | undefined>> = {
+  append: { wait: undefined, timeoutMs: "milliseconds" },
+  appendMany: { timeoutMs: "milliseconds" },
+  message: { wait: undefined, timeoutMs: "milliseconds", meta: "object" },
+  edit: { target: "idOrObjects", message: undefined },
+  project: { args: "object" },
+  submit: { meta: "object" },
+  resume: { accept: ["check"] },
+  reply: { meta: "object" },
+};
+/** Whose fields of the application's own are keywords there. */
+const OWN = Object.keys(TURN_CALLS).filter((name) => name !== "reply");
+
+const camel = (name: string): string => name.replace(/_([a-z])/g, (_, letter: string) => letter.toUpperCase());
+
+function inWords(verb: string, given: Record<string, Words>): Record<string, Words | undefined> {
+  const found: Record<string, Words | undefined> = {};
+  for (const [name, kind] of Object.entries(given)) {
+    found[NAMES[name] ?? camel(name)] = typeof kind === "string" ? (KINDS[kind] ?? camel(kind)) : kind;
+  }
+  return { ...found, ...OTHERS[verb], ...(OWN.includes(verb) ? { fields: "object" } : {}) };
+}
+
+test("each call of the Python client is here, with arguments of the same kinds", () => {
+  const seen: string[] = [];
+  for (const { call, arguments: given } of calls) {
+    const [holder, name] = call.includes(".") ? (call.split(".") as [string, string]) : ["client", call];
+    const verb = camel(name);
+    const { given: places = {}, options = {} } = TABLES[holder]![verb]!;
+    seen.push(`${holder}.${verb}`);
+    const theirs = Object.entries(inWords(verb, given)).filter(([, kind]) => kind !== undefined);
+    assert.deepEqual({ ...places, ...options }, Object.fromEntries(theirs), call);
+  }
+  const ours = Object.entries(TABLES).flatMap(([holder, table]) => Object.keys(table).map((verb) => `${holder}.${verb}`));
+  assert.deepEqual(seen.sort(), ours.sort());
+});
+
+test("a kind takes and refuses what the description says", () => {
+  for (const { kind, takes, refuses } of kinds) {
+    const name = (KINDS[kind] ?? camel(kind)) as KindName;
+    for (const value of takes) checkArgument(value, "it", name);
+    for (const value of refuses) {
+      const isNamed = (error: Error) => /^it (must|is|holds)/.test(error.message) && !(error instanceof SyntaxError);
+      assert.throws(() => checkArgument(value, "it", name), isNamed, `${kind}: ${JSON.stringify(value)?.slice(0, 60)}`);
+    }
+  }
+});
+
+test("every argument of every call is looked at before anything is sent", async (t) => {
+  const daemon = await Daemon.started(t);
+  const client = daemon.client();
+  const session = client.session("given");
+  const turn = await session.submit("q");
+  const before = await session.events();
+  const holders = { client, session, turn } as unknown as Record<string, Record<string, (...given: unknown[]) => Promise<unknown>>>;
+  /** Something that each kind takes, so that the one at hand is what is wrong. */
+  const right: Record<string, unknown> = { id: "x", text: "x", any: "x", object: {}, objects: [], count: 1, seq: 0, source: Buffer.from("x"), beginning: "x", idOrObjects: "x" };
+  const rightOf = (kind: unknown) => (Array.isArray(kind) ? kind[0] : right[String(kind).replace("?", "")]);
+  let looked = 0;
+  for (const [holder, table] of Object.entries(TABLES)) {
+    for (const [verb, { given = {}, options = {} }] of Object.entries(table)) {
+      if (verb === "startup") continue; // no method
+      const call = (places: unknown[], named?: object) =>
+        Promise.resolve(holders[holder]![verb]!(...places, ...(named === undefined ? [] : [named])));
+      const places = Object.entries(given);
+      const wrong = Symbol("wrong");
+      for (const [at, [name, kind]] of places.entries()) {
+        if (kind === "any") continue;
+        const taken = places.map(([, one], place) => (place === at ? wrong : rightOf(one)));
+        await assert.rejects(call(taken), (error: Error) => isAbout(error, name), `${verb} ${name}`);
+        looked += 1;
+      }
+      const taken = places.map(([, one]) => rightOf(one));
+      for (const [name, kind] of Object.entries(options)) {
+        if (kind === "any") continue;
+        await assert.rejects(call(taken, { [name]: wrong }), (error: Error) => isAbout(error, name), `${verb} ${name}`);
+        looked += 1;
+      }
+      if (Object.keys(options).length > 0) await assert.rejects(call(taken, { misspelt: 1 }), /there is no option misspelt/, verb);
+    }
+  }
+  assert.ok(looked > 120, `${looked}`);
+  assert.deepEqual(await session.events(), before);
+  assert.deepEqual(await client.sessions(), await client.sessions("given"));
+});
+
+function isAbout(error: Error, name: string): boolean {
+  assert.match(error.message, new RegExp(`^${name} (must|is|holds)`));
+  return error instanceof TypeError || error instanceof RangeError;
+}
