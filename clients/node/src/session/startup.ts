@@ -82,7 +82,7 @@ export async function startup(client: Asked, store: Store, options: { prefix?: s
   }
   const reports: Report[] = [];
   for (const name of prefix === "" ? [undefined] : listed) {
-    reports.push(await client.audit(name, { present: presentIn(store) }));
+    reports.push(await client.audit(name, { present: presenceOf(store) }));
   }
   return { ...made, report: joined(reports) };
 }
@@ -130,7 +130,7 @@ async function broughtUp(
 
 /** None where the session cannot be read: the audit says so. What one is refused keeps no other from its turn. */
 async function planOf(client: Asked, store: Store, sessionId: string): Promise<RepairStep[]> {
-  return (await unlessRefused(() => client.repairPlan(sessionId, { present: presentIn(store) }))) ?? [];
+  return (await unlessRefused(() => client.repairPlan(sessionId, { present: presenceOf(store) }))) ?? [];
 }
 
 async function unlessRefused<T>(work: () => Promise<T>): Promise<T | undefined> {
@@ -143,6 +143,6 @@ async function unlessRefused<T>(work: () => Promise<T>): Promise<T | undefined> 
 }
 
 /** What the store says of a turn's message. */
-function presentIn(store: Store): (turn: AuditedTurn) => boolean | Promise<boolean> {
+function presenceOf(store: Store): (turn: AuditedTurn) => boolean | Promise<boolean> {
   return (turn) => store.has(turn.messageId || turn.turnId);
 }
