@@ -114,7 +114,8 @@ export async function submittedAs(session: SessionLog, turnId: string): Promise<
   if (facts === null) {
     throw new Refused("unknown_turn", `retry_of ${turnId}`, `a turn of session ${session.sessionId}`);
   }
-  const line = await lineOf(session, facts.submitted_seq ?? 0, `retry_of ${turnId}`);
+  if (facts.submitted_seq === undefined) return { ...facts }; // switched off
+  const line = await lineOf(session, facts.submitted_seq, `retry_of ${turnId}`);
   return { ...line.payload, message_id: facts.message_id };
 }
 

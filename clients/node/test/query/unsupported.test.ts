@@ -7,7 +7,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { test, type TestContext } from "node:test";
 
-import { Refused, Unsupported, connect, type Client } from "walld-client";
+import { Refused, Turn, Unsupported, connect, type Client } from "walld-client";
 
 import type { Query } from "#dist/query/query.js";
 import type { Fields } from "#dist/wire/codec.js";
@@ -92,8 +92,20 @@ test("an argument of a view that the daemon does not know is Unsupported, anothe
   const since = lacking(t, { ...answer, message: "argument unknown cannot be used" });
   const session = since.session("s");
   await assert.rejects(session.messages({ unknown: "drop" }), isUnsupported("Project messages", /^0\.0\.9$/));
+  const paged = lacking(t, { ...answer, message: "argument last cannot be used" }).session("s");
+  await assert.rejects(paged.messages({ last: 1 }), isUnsupported("Project messages", /^0\.0\.9$/));
   const mistaken = lacking(t, { ...answer, message: "argument knowing cannot be used" });
   await assert.rejects(mistaken.session("s").project("messages", { knowing: 1 }), (error) => {
     return error instanceof Refused && !(error instanceof Unsupported) && error.code === "bad_argument";
   });
+});
+
+test("a gate that knows no policy: who settles, resumes or grants is told, and nothing is appended", async (t) => {
+  const answer = { code: "bad_argument", got: "resume", limit: "workspace", message: "argument policy cannot be used" };
+  const isOld = isUnsupported("Project resume", /^0\.0\.9$/);
+  const old = () => lacking(t, { ...answer, id: 1 }).session("s"); // its first request is the only one answered
+  await assert.rejects(old().resumeCheck({ policy: {} }), isOld);
+  const made = Turn as unknown as new (...given: unknown[]) => Turn;
+  const turn = new made(old()["log"], assert.fail, { turnId: "t", messageId: "m", streamIds: [], state: "submitted" });
+  await assert.rejects(turn.approval("c", "granted", { expiresAt: new Date() }), isOld);
 });

@@ -189,4 +189,9 @@ test("walld switched off: every call answers", async () => {
   assert.deepEqual(await session.adopt(), []);
   assert.equal((await session.fork(null, "off-2")).sessionId, "off-2");
   await assert.rejects(session.resume(), /nothing_to_resume/);
+  assert.equal((await session.turn("t-1")).turnId, "t-1");
+  assert.notEqual((await session.submit("q", { retryOf: turn.turnId })).turnId, turn.turnId);
+  assert.deepEqual([await off.sessions(), await off.delete("off"), (await off.audit()).overall], [[], false, "ok"]);
+  assert.deepEqual(await off.repairPlan("off", { present: [] }), []);
+  await assert.rejects(session.readArtifact("0".repeat(64)), /artifact_missing/);
 });
