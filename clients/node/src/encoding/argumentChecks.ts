@@ -21,7 +21,6 @@ const KINDS = {
   objects,
   /** A value of the application's own: whatever it is. */
   any: (value) => value,
-  function: kind("a function", (value) => typeof value === "function"),
   /** What names begin with; nothing is the beginning of all. */
   beginning: (value, name) => (value === "" ? value : checkedId(value, name)),
   count: kind("an integer from 1 to 9007199254740991", (value) => {
@@ -81,7 +80,7 @@ export function checkCall(call: { given?: Kinds; options?: Kinds }, given: objec
   }
   const known = call.options ?? {};
   checkArguments(options, known);
-  const other = Object.keys(options).find((name) => !(name in known));
+  const other = Object.keys(options).find((name) => !Object.hasOwn(known, name));
   if (other === undefined) return;
   throw new TypeError(`there is no option ${other}, only ${Object.keys(known).join(", ") || "none"}`);
 }

@@ -157,7 +157,7 @@ export function joined(reports: readonly Report[]): Report {
   return {
     overall: overallOf(findings),
     findings,
-    collisions: Object.assign({}, ...reports.map((one) => one.collisions)) as Record<string, number>,
+    collisions: Object.fromEntries(reports.flatMap((one) => Object.entries(one.collisions))),
     sessions: reports.reduce((sum, one) => sum + one.sessions, 0),
     turns: reports.reduce((sum, one) => sum + one.turns, 0),
   };

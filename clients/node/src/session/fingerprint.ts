@@ -99,24 +99,24 @@ export function differing(now: object, known: Readonly<Hashes>, asOf: string): R
   const others = Object.keys({ ...known, ...files }).filter(
     (path) => !Object.hasOwn(known, path) || (files[path] ?? null) !== known[path],
   );
-  const told: Record<string, unknown> & { files: Hashes } = { ...now, files: {}, as_of: asOf };
+  const told = { ...now, files: {}, as_of: asOf };
   let left = WORKSPACE_BYTES_MAX - sizeOf(told);
-  let more = others.length;
+  const fitting: [string, string | null][] = [];
   for (const path of others) {
-    const one = { [path]: files[path] ?? null };
-    left -= sizeOf(one);
+    const hash = files[path] ?? null;
+    left -= sizeOf({ [path]: hash });
     if (left < 0) break;
-    Object.assign(told.files, one);
-    more -= 1;
+    fitting.push([path, hash]);
   }
-  return more === 0 ? told : { ...told, more };
+  const more = others.length - fitting.length;
+  return { ...told, files: Object.fromEntries(fitting), ...(more === 0 ? {} : { more }) };
 }
 
 /** The SHA-256 of each file by the path it was named by; null where it cannot be read. */
 export async function fileHashes(files: readonly string[], root = ""): Promise<Hashes> {
-  const found: Hashes = {};
-  for (const path of files) found[path] = await hashOf(root === "" ? path : resolve(root, path));
-  return found;
+  const found: [string, string | null][] = [];
+  for (const path of files) found.push([path, await hashOf(root === "" ? path : resolve(root, path))]);
+  return Object.fromEntries(found); // whatever a file is called: `__proto__` too
 }
 
 interface Seen {
@@ -269,8 +269,8 @@ async function others(root: string, named: readonly string[]): Promise<Seen | nu
 async function hashed(root: string, top: string, listed: Buffer[]): Promise<Seen | null> {
   if (listed.reduce((sum, one) => sum + one.length, 0) > NAMES_BYTES_MAX) return null;
   const below = await real(root);
-  const changes: Hashes = {};
-  const kinds: Record<string, string> = {};
+  const changes = new Map<string, string | null>();
+  const kinds = new Map<string, string>();
   let left = CHANGES_BYTES_MAX;
   for (const bytes of listed) {
     const name = bytes.toString("utf8");
@@ -282,20 +282,20 @@ async function hashed(root: string, top: string, listed: Buffer[]): Promise<Seen
       left -= facts.size;
       if (facts.isSymbolicLink()) {
         const target = await readlink(path, { encoding: "buffer" });
-        changes[named] = createHash("sha256").update(target).digest("hex");
-        kinds[named] = "link";
+        changes.set(named, createHash("sha256").update(target).digest("hex"));
+        kinds.set(named, "link");
         continue;
       }
       const hash = left >= 0 ? await hashOf(path) : null;
       if (hash === null) return null;
-      changes[named] = hash;
-      if ((facts.mode & constants.S_IXUSR) !== 0) kinds[named] = "executable"; // all of its mode that git knows
+      changes.set(named, hash);
+      if ((facts.mode & constants.S_IXUSR) !== 0) kinds.set(named, "executable"); // all of its mode that git knows
     } catch (error) {
       if (!["ENOENT", "ENOTDIR"].includes((error as NodeJS.ErrnoException).code ?? "")) return null;
-      changes[named] = null;
+      changes.set(named, null);
     }
   }
-  return { changes, kinds };
+  return { changes: Object.fromEntries(changes), kinds: Object.fromEntries(kinds) };
 }
 
 /** Without links, as far as it is there. */

@@ -20,12 +20,12 @@ import type { AppendOptions, Entry, EntryOptions, PlaceOptions, SessionEvent } f
 import { fit, type FitOptions } from "./truncation.ts";
 
 /** What is said to a model. Elsewhere NaN is null: no work stops for a number that a tool gave. */
-const SAID: Readonly<Record<string, string[]>> = {
-  message: ["content"],
-  message_edit: ["message", "messages"],
-  compaction: ["replacement"],
-  turn_submitted: ["content"],
-};
+const SAID = new Map([
+  ["message", ["content"]],
+  ["message_edit", ["message", "messages"]],
+  ["compaction", ["replacement"]],
+  ["turn_submitted", ["content"]],
+]);
 const DEPTH_MAX = 200;
 
 /** An entry before its payload is text. `fields` are those of the wire's NewEntry. */
@@ -146,7 +146,7 @@ export class SessionLog {
 
   /** The payload of a draft as JSON text, as `redact` leaves it. */
   told(one: Draft): string {
-    for (const name of SAID[one.type] ?? []) {
+    for (const name of SAID.get(one.type) ?? []) {
       const where = notFinite((one.payload as Record<string, unknown>)[name], name, new Set());
       if (where === "") continue;
       throw new RangeError(`${where} of a ${one.type} is NaN or infinite, which JSON cannot hold`);

@@ -150,7 +150,7 @@ class Claim {
 
   /** Throws Blocked where something keeps it that the caller has not looked at. */
   private check(gate: Gate): void {
-    const isAnswered = (callId: string | undefined) => callId !== undefined && callId in this.checked;
+    const isAnswered = (callId: string | undefined) => callId !== undefined && Object.hasOwn(this.checked, callId);
     const left = gate.reasons.filter(
       (one) => one.verdict !== "check" || !(this.options.accept === "check" || isAnswered(one.call_id)),
     );

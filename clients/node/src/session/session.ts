@@ -167,7 +167,7 @@ export class Session {
     checkCall(CALLS.checkpointWorkspace, { root }, options);
     const [known] = await knownFiles(this.log);
     const found = await workspaceFingerprint(root, [...new Set([...Object.keys(known), ...(options.files ?? [])])]);
-    const fresh = Object.entries(found.files).filter(([path, hash]) => !(path in known) || known[path] !== hash);
+    const fresh = Object.entries(found.files).filter(([path, hash]) => !Object.hasOwn(known, path) || known[path] !== hash);
     found.files = Object.fromEntries(fresh);
     let entry: types.Entry | undefined;
     for (const fingerprint of fingerprintPieces(found)) {

@@ -26,14 +26,14 @@ export const CALLS = ["tool_calls", "tool_results"];
 export const OF_A_CALL = ["arguments", "result"];
 const MESSAGES = ["messages", "replacement"];
 /** Fields that stay a text. */
-const TEXTS: Readonly<Record<string, string>> = {
-  observation: "text",
-  branch_summary: "text",
-  compaction: "summary",
-  turn_interrupted: "reason",
-};
+const TEXTS = new Map([
+  ["observation", "text"],
+  ["branch_summary", "text"],
+  ["compaction", "summary"],
+  ["turn_interrupted", "reason"],
+]);
 /** What is of no use but as it is: who reads it compares it, or looks into it. */
-const KEPT: Readonly<Record<string, string[]>> = {
+const KEPT = new Map<string, string[]>(Object.entries({
   message: ["role"],
   message_edit: ["target"],
   label: ["target", "text"],
@@ -50,7 +50,7 @@ const KEPT: Readonly<Record<string, string[]>> = {
   observation: ["call_id"],
   artifact: ["sha256", "media_type"],
   lifecycle: ["fingerprint"],
-};
+}));
 /** Shorter than that, what would stand for a field is no shorter. */
 const LONG = 4 * PREVIEW_CHARS_MAX;
 /** What stands around a list of messages in a payload. */
@@ -82,7 +82,7 @@ export function fit(json: string, type: string, options: FitOptions = {}): [text
     const [holder, name]: Place = isDue ? [payload, own!] : longest(payload, type, own, kept);
     isDue = false;
     const value = holder[name];
-    const isText = holder === payload && TEXTS[type] === name && typeof value === "string";
+    const isText = holder === payload && TEXTS.get(type) === name && typeof value === "string";
     const [held, kind] = heldOf(value);
     const isDone = isText ? "_artifact" in payload : namedIn(value) !== undefined;
     if (held.length < LONG || isDone) throw new RangeError(tooLong(payload, type, text.length, name, held.length));
@@ -164,7 +164,7 @@ function isTooLong(value: unknown): boolean {
 /** Why it does not fit: a field that is kept as it is, or none that is long. */
 function tooLong(payload: Payload, type: string, size: number, name: string, length: number): string {
   const said = `the payload is ${size} bytes, limit ${PAYLOAD_BYTES_MAX}, and `;
-  const kept = (KEPT[type] ?? []).filter((one) => one in payload).map((one) => [one, bytesOf(payload[one]).length]);
+  const kept = (KEPT.get(type) ?? []).filter((one) => one in payload).map((one) => [one, bytesOf(payload[one]).length]);
   const [most, mostBytes] = kept.reduce((one, other) => (other[1]! > one[1]! ? other : one), ["", 0]);
   if ((mostBytes as number) > length) {
     return `${said}${most} of ${type}, which no artifact can stand for, is ${mostBytes}`;
@@ -179,7 +179,7 @@ function longest(payload: Payload, type: string, own: string | undefined, kept: 
     const lengths = found.map(length);
     return found[lengths.indexOf(Math.max(...lengths))];
   };
-  const fixed = [kept, ...(KEPT[type] ?? []), ...(type in TEXTS ? ["_artifact"] : [])];
+  const fixed = [kept, ...(KEPT.get(type) ?? []), ...(TEXTS.has(type) ? ["_artifact"] : [])];
   let found = placesOf(payload).filter(([holder, name]) => holder !== payload || !fixed.includes(name));
   const others = found.filter(([holder, name]) => name !== own || holder !== payload);
   if (others.some((one) => length(one) >= LONG && namedIn(one[0][one[1]]) === undefined)) found = others;

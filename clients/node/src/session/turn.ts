@@ -250,7 +250,7 @@ export class Turn {
     fields: Info = {},
     options: { id?: string; synced?: boolean } = {},
   ): Promise<types.Entry> {
-    const taken = Object.keys(fields).filter((name) => RESERVED.includes(name) || name in told);
+    const taken = Object.keys(fields).filter((name) => RESERVED.includes(name) || Object.hasOwn(told, name));
     if (taken.length > 0) {
       throw new TypeError(`${taken.sort().join(", ")} of ${type} is not the application's to give`);
     }

@@ -59,6 +59,17 @@ test("a call that may have run: the gate says check, a settlement lets it go on,
   });
 });
 
+test("names that every object has are no answers: types, call ids, options", async () => {
+  const session = client.session("constructor");
+  await session.append("constructor", { text: "x".repeat(300_000) });
+  const turn = await session.submit("q");
+  await turn.intent("t", {}, { ...RISK, callId: "constructor", fields: { toString: 1 } });
+  await turn.toolStarted("constructor");
+  await assert.rejects(session.resume(), Blocked);
+  await assert.rejects(session.resume({ constructor: 1 } as object), /there is no option constructor/);
+  await turn.completed();
+});
+
 test("a policy of now: words, or a function that is asked of each call", async () => {
   await killed("policy", 16);
   const session = client.session("policy");
