@@ -1,9 +1,9 @@
 /** Calls of sessions and turns on a real daemon: tools, the gate, claims, branches, artifacts. */
 
 import assert from "node:assert/strict";
-import { spawnSync } from "node:child_process";
+import { execFileSync, spawnSync } from "node:child_process";
 import { createHash } from "node:crypto";
-import { mkdtempSync, rmSync, writeFileSync } from "node:fs";
+import { chmodSync, mkdirSync, mkdtempSync, renameSync, rmSync, symlinkSync, writeFileSync } from "node:fs";
 import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { after, test } from "node:test";
@@ -169,23 +169,45 @@ test("long content is whole again where it is read; an artifact is a file's byte
   await assert.rejects(session.message("user", [1, { n: NaN }]), /content\[1\]\['n'\] of a message is NaN or infinite/);
 });
 
-test("a workspace that changed is told by the gate, as the other client's checkpoint has it", async (t) => {
-  const folder = mkdtempSync(join(tmpdir(), "walld-workspace-"));
-  t.after(() => rmSync(folder, { recursive: true }));
-  for (const name of ["a", "b"]) writeFileSync(join(folder, name), name);
+test("a workspace is fingerprinted as the other client does, and one that changed is told by the gate", async (t) => {
   const session = client.session("workspace");
   await session.submit("q");
-  await session.checkpointWorkspace(folder, { files: ["a"] });
-  const says =
-    "import sys, walld_client\nsession = walld_client.connect(sys.argv[1]).session('workspace')\n" +
-    "session.checkpoint_workspace(sys.argv[2], files=['a'])";
-  assert.equal(python(says, daemon.socket, folder), "");
-  const [ours, theirs] = await session.find("lifecycle");
-  assert.deepEqual({ ...(theirs!.payload["fingerprint"] as object), files: {} }, { ...(ours!.payload["fingerprint"] as object), files: {} });
-  const verdict = async () => ((await session.resumeCheck({ workspace: folder }))!.workspace as { verdict?: string } | null);
-  const before = await verdict();
-  writeFileSync(join(folder, "a"), "changed");
-  assert.notDeepEqual(await verdict(), before);
+  const git = (folder: string, ...words: string[]) =>
+    execFileSync("git", ["-C", folder, "-c", "user.name=n", "-c", "user.email=e", ...words], { stdio: "pipe" });
+  for (const kind of ["folder", "clean", "dirty"]) {
+    const folder = mkdtempSync(join(tmpdir(), "walld-workspace-"));
+    t.after(() => rmSync(folder, { recursive: true }));
+    for (const name of ["a", "b", "\u00fc c", "moved"]) writeFileSync(join(folder, name), `the text of ${name}`);
+    if (kind !== "folder") {
+      git(folder, "init", "-q", "-b", "main");
+      git(folder, "add", ".");
+      git(folder, "commit", "-q", "-m", "first");
+    }
+    if (kind !== "clean") {
+      renameSync(join(folder, "moved"), join(folder, "was moved"));
+      rmSync(join(folder, "b"));
+      chmodSync(join(folder, "\u00fc c"), 0o755);
+      symlinkSync("a", join(folder, "link"));
+      mkdirSync(join(folder, "deep"));
+      writeFileSync(join(folder, "deep", "new"), "new");
+    }
+    if (kind === "dirty") git(folder, "add", "-A", "moved", "was moved");
+    await session.checkpointWorkspace(folder, { files: ["a", "none"] });
+    const says =
+      "import sys, walld_client\nsession = walld_client.connect(sys.argv[1]).session('workspace')\n" +
+      "session.checkpoint_workspace(sys.argv[2], files=['a', 'none'])";
+    assert.equal(python(says, daemon.socket, folder), "");
+    const [ours, theirs] = (await session.find("lifecycle", { last: 2 })).map((one) => one.payload["fingerprint"] as object);
+    assert.deepEqual({ ...theirs, files: {} }, { ...ours, files: {} }, kind);
+    const seen = ours as { head: string | null; dirty: boolean | null; changes: object | null; kinds?: object };
+    assert.deepEqual([seen.head !== null, seen.dirty], { folder: [false, null], clean: [true, false], dirty: [true, true] }[kind]);
+    if (kind === "dirty") assert.equal(Object.keys(seen.changes!).length, 6, JSON.stringify(seen.changes));
+    if (kind !== "clean") assert.deepEqual({ ...seen.kinds }, { link: "link", "\u00fc c": "executable" });
+    const codes = async () => (await session.resumeCheck({ workspace: folder }))!.reasons.map((one) => one["code"]);
+    assert.ok(!(await codes()).includes("workspace_changed"), kind);
+    writeFileSync(join(folder, "a"), "changed");
+    assert.ok((await codes()).includes("workspace_changed"), `${kind}: ${String(await codes())}`);
+  }
 });
 
 test("walld switched off: every call answers", async () => {
