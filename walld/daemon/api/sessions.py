@@ -77,8 +77,10 @@ _OF_CALLS = ("audit", "pending", *_OF_GATE)
 """Views that know of replies that are not released, and of who is at work."""
 _WITHOUT_ENTRIES = ("pending", *_OF_GATE)
 """Of those the ones that tell of such replies alone, too."""
-_WITH_WORDS = ("messages", "eval")
-"""Views that have what such replies of turns say; others have the calls of all of them alone."""
+_OF_TURNS = ("messages", "eval")
+"""Views that have what such replies of turns say, as far as all of it can be read."""
+_WITH_WORDS = (*_OF_TURNS, "explain", "transcript")
+"""Views that have what such replies say; others have their calls alone."""
 _WITH_DAMAGE = ("audit", "resume", "state")
 """Views that say where the session's file is damaged (P9)."""
 
@@ -434,10 +436,11 @@ class SessionRequests:
         # Before the session: what is moved there meanwhile is in both, and told once.
         replies, of_calls = list[Unreleased](), request.name in _OF_CALLS
         if of_calls or PROJECTIONS[request.name].with_unreleased:
-            of_turns = request.name in _WITH_WORDS
-            with_text = of_turns or request.name == "explain"
             read = await self._replies.unreleased(
-                uid, request.session_id, of_turns=of_turns, with_text=with_text
+                uid,
+                request.session_id,
+                of_turns=request.name in _OF_TURNS,
+                with_text=request.name in _WITH_WORDS,
             )
             if read:
                 replies = await files.views.run(lambda: [unreleased(*one) for one in read])
@@ -450,8 +453,8 @@ class SessionRequests:
         with self._sessions.forks.source(uid, request.session_id) as source:
             most = limits.ANSWER_HELD_BYTES_MAX
             found = await self._found(uid, request.session_id, held_bytes_max=most)
-            has_replies = request.name in _WITHOUT_ENTRIES and arguments.get("replies")
-            if found is None and not has_replies:
+            tells_replies = request.name == "transcript" or request.name in _WITHOUT_ENTRIES
+            if found is None and not (tells_replies and (replies or arguments.get("replies"))):
                 return None, None
             lines = Lines([], []) if found is None else found
             keep, most = None, limits.VIEW_BYTES_MAX

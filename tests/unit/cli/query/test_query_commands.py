@@ -114,11 +114,12 @@ def test_recover_asks_prints_and_resolves(scripted, capsys, tmp_path):
     made.batch(row(1, 0, 1, begin(), text(1, "Hi"), flags=Flag.BEGIN))
     made.close()
     (recovered,) = find(str(made.path)).replies
-    daemon = scripted(answer(1, [recovered]), answer(2, True))
+    daemon = scripted(answer(1, [recovered]), answer(2, True), answer(3, []))
     arguments = ["recover", "chat", "--text", "--resolve", "--uid", "7", "--socket", daemon.path]
     assert main(arguments) == 0
     assert capsys.readouterr().out == "Hi\n"
-    _, recover, resolve = daemon.asked
+    _, recover, resolve, others = daemon.asked
+    assert others == wire.Recover(3, "all", recovered.session_id, None, [], 7)
     assert recover == wire.Recover(1, "latest", "chat", None, [], 7)
     assert resolve == wire.Resolve(2, "s1", 1, 7)
 
