@@ -186,6 +186,7 @@ def _parser() -> argparse.ArgumentParser:
     ls.add_argument(
         "prefix", nargs="?", default="", type=_prefix, help="only sessions beginning so"
     )
+    ls.add_argument("--needs", action="store_true", help="only those whose owner is gone")
     _add_daemon(ls)
     _add_offline(ls)
     _add_uid(ls)

@@ -40,9 +40,12 @@ MODULES: Final = {
     "selftest": "selftest.command",
     "serve": "serve",
     "session": "session.commands",
+    "session ls": "session.ls_sessions",
     "status": "query.status",
 }
-"""Command -> its module below `walld.cli`; only that one is imported."""
+"""Command, with its verb where that has one of its own -> its module below `walld.cli`; only that
+one is imported.
+"""
 
 
 def run(argv: Sequence[str] | None) -> int:
@@ -67,7 +70,9 @@ def run(argv: Sequence[str] | None) -> int:
         complain("standard output is closed: nothing can be printed; not run")
         return cannot
     try:
-        command = importlib.import_module(f"walld.cli.{MODULES[options.command]}")
+        with_verb = f"{options.command} {getattr(options, 'verb', '')}"
+        name = MODULES.get(with_verb, MODULES[options.command])
+        command = importlib.import_module(f"walld.cli.{name}")
         code: int = command.run(options)
         if sys.stdout is not None:
             sys.stdout.flush()

@@ -49,6 +49,7 @@ def add_session_commands(
 
     ls = verb("ls", "List the sessions that were ever written.")
     ls.add_argument("prefix", nargs="?", default="", type=prefix, help="only ids beginning so")
+    ls.add_argument("--needs", action="store_true", help="only cut, blocked, waits: needs somebody")
     common(ls, True)
     for name, text in _VIEWS.items():
         of_one(name, text)

@@ -213,6 +213,17 @@ class ReplyRequests:
             (one, ended.get(one.stream_id, set()), made.get(one.stream_id)) for one in told.values()
         ]
 
+    def fingerprint(self, uid: int, session_id: str) -> tuple[object, ...]:
+        """Another where `unreleased` may give something else, and the same where it gives the same:
+        how far each reply got, and whether its owner lives.
+        """
+        streams, names = self._candidates(uid, session_id, None)
+        return (
+            self._doubt(uid),
+            *((s.no, s.next_seq, s.terminal, s.lost_reason, s.damaged) for s in streams),
+            *((name, self._engine.partials.facts(uid, *name)) for name in sorted(names)),
+        )
+
     async def _replies(self, uid: int, request: wire.Recover) -> list[wire.Recovered]:
         streams, names = self._candidates(uid, request.session_id, request.stream_id)
         streams = [stream for stream in streams if not self._is_released(stream)]

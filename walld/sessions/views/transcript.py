@@ -95,9 +95,11 @@ def _is_loose_observation(event: Event) -> bool:
 def _known_steps(events: Sequence[Event]) -> dict[tuple[object, object], object]:
     """Steps of replies that stand in the session, by stream and first seq: up to which seq."""
     return {
-        (one.payload["_wal_stream"], one.payload.get("_wal_seq")): one.payload.get("_wal_last_seq")
+        (one.payload["_wal_stream"], one.payload["_wal_seq"]): one.payload.get("_wal_last_seq")
         for one in events
-        if one.type == "message" and isinstance(one.payload.get("_wal_stream"), str)
+        if one.type == "message"
+        and isinstance(one.payload.get("_wal_stream"), str)
+        and isinstance(one.payload.get("_wal_seq"), int)
     }
 
 
