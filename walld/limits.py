@@ -54,6 +54,10 @@ TAIL_INDEX_BYTES_MAX: Final = 64 * MIB
 """All indexes of sessions whose last messages were asked for: the one asked longest ago goes."""
 KEPT_FOLDS_BYTES_MAX: Final = 32 * MIB
 """All folds of long unreleased replies that views ask for: the one asked longest ago goes."""
+STANDINGS_MAX: Final = 10_000
+"""Sessions of which it is kept where they stand, about 500 bytes each: the one asked longest ago
+goes.
+"""
 
 # --- metrics and log lines ---
 SCRAPES_MAX: Final = 16

@@ -80,6 +80,8 @@ def _session(client: Any, session_id: str, alive: set[str]) -> dict[str, Any]:
         told["eval"]["input"] = _said(told["eval"]["input"])
         if left:  # 0.1.0 has no words of theirs
             told["eval"] |= {"output": None, "partial": None}
+    if isinstance(told["transcript"], list | None):
+        told["transcript"] = _turns(told["transcript"])
     if isinstance(told["tree"], dict):
         told["tree"]["nodes"] = [
             {name: one[name] for name in one if name != "bookkeeping"}
@@ -105,6 +107,16 @@ def _gate(told: dict[str, Any] | None) -> dict[str, Any] | None:
     said = {"reasons": codes, "status": "blocked" if blocks else "ok"}
     later = ("calls", "owner", "own_turns", "replies")
     return {name: told[name] for name in told if name not in later} | said
+
+
+def _turns(transcript: list[dict[str, Any]] | None) -> list[dict[str, Any]]:
+    """What 0.1.0 tells, too: nothing of replies that are not released, nor of other entries."""
+    later = ("model", "replies", "entries")
+    told = [{name: one[name] for name in one if name not in later} for one in transcript or ()]
+    for one in told:
+        one["tools"] = [tool for tool in one["tools"] if "unreleased" not in tool]
+    names = ("turn_id", "messages", "tools", "changes")
+    return [one for one in told if any(one.get(name) for name in names)]
 
 
 def _without_work(one: dict[str, Any]) -> dict[str, Any]:

@@ -33,6 +33,7 @@ __all__ = [
     "same",
     "settled",
     "until",
+    "without_state",
 ]
 
 HERE = Path(__file__).parent
@@ -234,4 +235,13 @@ def offline(build: Build, data: Path, sessions: list[str]) -> dict[str, Any]:
     """What a build's commands say of a directory that nobody owns: exit codes and JSON."""
     told = {name: build.walld("recover", name, "--data", data, "--json") for name in sessions}
     fsck = build.walld("fsck", data, "--json")
-    return told | {"fsck": fsck, "ls": build.walld("ls", "--data", data, "--json")}
+    listed = without_state(build.walld("ls", "--data", data, "--json"))
+    return told | {"fsck": fsck, "ls": listed}
+
+
+def without_state(listed: tuple[int, Any]) -> tuple[int, Any]:
+    """A list as 0.1.0 prints it, too: it has no word of where replies and sessions stand."""
+    code, rows = listed
+    if not isinstance(rows, list):
+        return listed
+    return code, [{name: one[name] for name in one if name != "state"} for one in rows]

@@ -11,18 +11,33 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from datetime import UTC, datetime
+from typing import Final
 
 from walld_client.recovered.partial import PartialReply, Segment
 
 from walld.cli.page import columns
 from walld.escape import escaped, escaped_line
 
-__all__ = ["as_json", "details", "table", "time"]
+__all__ = ["as_json", "details", "needs_somebody", "state_of", "table", "time"]
+
+_NEEDS: Final = ("cut", "blocked", "waits")
 
 
 def as_json(value: object) -> str:
     """Indented, ASCII only, no control character as itself."""
     return json.dumps(value, indent=2).replace("\x7f", "\\u007f")
+
+
+def state_of(reply: PartialReply) -> str:
+    """Live while its owner lives, whatever it has said: one that has ended waits for its program
+    to release it. Else cut.
+    """
+    return "live" if reply.owner_alive else "cut"
+
+
+def needs_somebody(state: str | None) -> bool:
+    """One that is not known may."""
+    return state is None or state in _NEEDS
 
 
 def time(seconds: float) -> str:
@@ -36,12 +51,13 @@ def time(seconds: float) -> str:
 
 def table(replies: Sequence[tuple[int, PartialReply]]) -> str:
     """One line a reply, (uid, reply) given."""
-    rows = [("STARTED", "UID", "STATUS", "OWNER", "EVENTS", "APP", "SESSION", "STREAM")]
+    rows = [("STARTED", "UID", "STATE", "STATUS", "OWNER", "EVENTS", "APP", "SESSION", "STREAM")]
     for uid, reply in replies:
         rows.append(
             (
                 time(reply.started_at),
                 str(uid),
+                state_of(reply),
                 reply.status,
                 "alive" if reply.owner_alive else "gone",
                 str(reply.events),

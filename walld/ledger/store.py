@@ -255,6 +255,17 @@ class LedgerStore:
             return False
         return True
 
+    def length(self, uid: int, session_id: str) -> int:
+        """Bytes of its file, 0 where there is none."""
+        try:
+            file = self._disk.open(_path(uid, session_id))
+        except FileNotFoundError:
+            return 0
+        try:
+            return file.size()
+        finally:
+            file.close()
+
     def tail(self, uid: int, session_id: str, known_seq: int = 0) -> Tail | None:
         """Where it ends; None where it was never written. Reads the last lines. NewerVersion.
 

@@ -51,7 +51,7 @@ def test_what_is_shown(
     code, out, _ = cli("session", "ls")
     assert (code, out.splitlines()[0].split()) == (
         0,
-        ["LAST", "EVENT", "UID", "EVENTS", "BYTES", "SESSION"],
+        ["LAST", "EVENT", "UID", "EVENTS", "BYTES", "STATE", "SESSION"],
     )
     assert "chat\\x1b]0;owned\\x07\\u202e/../é" in out
     (facts,) = json.loads(cli("session", "ls", "chat", "--json")[1])

@@ -76,6 +76,15 @@ def test_what_is_appended_is_read(disk: RealDisk, store: LedgerStore) -> None:
     assert events(disk).stat().st_mode & 0o777 == 0o600
 
 
+def test_its_length_grows_with_each_line(disk: RealDisk, store: LedgerStore) -> None:
+    assert store.length(UID, SESSION) == 0
+    store.append(UID, SESSION, 1, LINES[:3])
+    first = store.length(UID, SESSION)
+    assert first == events(disk).stat().st_size
+    store.append(UID, SESSION, 4, LINES[3:4])
+    assert store.length(UID, SESSION) == first + len(LINES[3])
+
+
 def test_a_checkpoint_can_be_repeated(disk: RealDisk, store: LedgerStore) -> None:
     for first, last in [(1, 3), (1, 3), (2, 3), (1, 5), (5, 5), (2, 4), (4, 6), (1, 1)]:
         store.append(UID, SESSION, first, LINES[first - 1 : last])

@@ -9,13 +9,12 @@ from __future__ import annotations
 import argparse
 
 import msgspec
-from walld_client.recovered.partial import from_recovered
+from walld_client.recovered.partial import PartialReply, from_recovered
 from walld_client.wire import messages as wire
 
 from walld.cli.client import Daemon
 from walld.cli.exit_codes import CANNOT, DONE, complain
-from walld.cli.inspect.offline import find
-from walld.cli.show import as_json, table
+from walld.cli.show import as_json, needs_somebody, state_of, table
 
 __all__ = ["run"]
 
@@ -24,12 +23,14 @@ def run(options: argparse.Namespace) -> int:
     """Prints one line a reply."""
     recovered, doubts = _replies(options)
     rows = [(one.uid, from_recovered(one)) for one in recovered]
+    if options.needs:
+        rows = [(uid, reply) for uid, reply in rows if needs_somebody(state_of(reply))]
     if options.json:
-        print(as_json([{"uid": uid, **_listed(reply.to_dict())} for uid, reply in rows]))
+        print(as_json([_listed(uid, reply) for uid, reply in rows]))
     elif rows:
         print(table(rows))
     elif not doubts:
-        print("no reply is waiting")
+        print("no reply needs anybody" if options.needs else "no reply is waiting")
     for doubt in doubts:
         complain(doubt)
     if doubts:
@@ -39,6 +40,8 @@ def run(options: argparse.Namespace) -> int:
 
 def _replies(options: argparse.Namespace) -> tuple[list[wire.Recovered], list[str]]:
     if options.data is not None:
+        from walld.cli.inspect.offline import find  # half of all there is to import
+
         found = find(options.data, options.uid)
         kept = [
             reply
@@ -52,10 +55,11 @@ def _replies(options: argparse.Namespace) -> tuple[list[wire.Recovered], list[st
     return replies, list(dict.fromkeys(one.doubt for one in replies if one.doubt is not None))
 
 
-def _listed(fields: dict[str, object]) -> dict[str, object]:
+def _listed(uid: int, reply: PartialReply) -> dict[str, object]:
     """Without what a list does not carry."""
-    return {
+    fields = {
         name: value
-        for name, value in fields.items()
+        for name, value in reply.to_dict().items()
         if name not in ("text", "segments", "messages")
     }
+    return {"uid": uid, **fields, "state": state_of(reply)}

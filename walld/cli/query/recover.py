@@ -2,6 +2,7 @@
 
 Owns: what is printed and the three answers: 0 here it is, 3 nothing (proven), 1 cannot know.
 Refuses: appending it anywhere. `--resolve` comes after the output was written, never before.
+How many others the session has is said on stderr: the JSON is that of one reply.
 """
 
 from __future__ import annotations
@@ -14,12 +15,12 @@ from msgspec.structs import replace
 from walld_client.recovered.partial import PartialReply, from_recovered
 from walld_client.wire import messages as wire
 
-from walld.cli.client import Daemon
+from walld.cli.client import Daemon, Declined, Unavailable
 from walld.cli.exit_codes import CANNOT, DONE, NOTHING, complain
 from walld.cli.inspect.offline import find
 from walld.cli.query.resolve import resolve
 from walld.cli.show import as_json, details, time
-from walld.escape import escaped
+from walld.escape import escaped, escaped_line
 
 __all__ = ["run"]
 
@@ -44,7 +45,32 @@ def run(options: argparse.Namespace) -> int:
         if options.resolve:
             sys.stdout.flush()
             resolve(daemon, reply.stream_id, reply.last_seq, options.uid)
+        if options.stream is None:
+            _say_others(_count_others(daemon, reply, options.uid), reply.session_id)
     return DONE
+
+
+def _count_others(daemon: Daemon, reply: PartialReply, uid: int | None) -> int:
+    """Replies of its session that are not released, beside it. None counted where that cannot be
+    told: the reply that was asked for is there all the same.
+    """
+    request = wire.Recover(daemon.next_id(), "all", reply.session_id, None, [], uid)
+    try:
+        found = msgspec.msgpack.decode(daemon.ask(request), type=list[wire.Recovered])
+    except (Declined, Unavailable):
+        return 0
+    return sum(one.stream_id != reply.stream_id for one in found)
+
+
+def _say_others(count: int, session_id: str) -> None:
+    if not count:
+        return
+    replies = "1 other reply" if count == 1 else f"{count} other replies"
+    shown = escaped_line(session_id)
+    complain(
+        f"session {shown} has {replies} not released: `walld ls {shown}` lists all,"
+        " `walld recover --stream ID` prints one"
+    )
 
 
 def _from_directory(options: argparse.Namespace) -> int:
@@ -70,7 +96,12 @@ def _from_directory(options: argparse.Namespace) -> int:
     doubt = "; ".join(found.doubts) if options.stream is None else ""
     if doubt:
         complain(_MORE)
-    _print(from_recovered(replace(replies[-1], doubt=doubt or None)), options)
+    reply = from_recovered(replace(replies[-1], doubt=doubt or None))
+    _print(reply, options)
+    if options.stream is None:
+        _say_others(
+            sum(one.session_id == reply.session_id for one in replies) - 1, reply.session_id
+        )
     return DONE
 
 

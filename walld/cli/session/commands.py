@@ -1,8 +1,9 @@
 """walld session: look at sessions, fork, import, export, delete them, settle their calls, adopt.
 
-Owns: the verbs. Refuses: the grammar (`arguments.py`), drawing (`show.py`, `view.py`), importing
-(`import_file.py`), archiving (`archive.py`), repairing (`session_repair.py`, which needs the
-directory without a daemon), other programs' formats (`foreign/`). The daemon answers all else.
+Owns: the verbs. Refuses: the grammar (`arguments.py`), listing (`ls_sessions.py`), drawing
+(`show.py`, `view.py`), importing (`import_file.py`), archiving (`archive.py`), repairing
+(`session_repair.py`, which needs the directory without a daemon), other programs' formats
+(`foreign/`). The daemon answers all else.
 
 Exit codes: 0 done (a delete also where there was nothing), 3 there is no such session, proven, 1
 cannot know or was refused, 64 wrong usage, 66 a file that is given cannot be read.
@@ -18,7 +19,6 @@ import shutil
 import sys
 import time
 from collections.abc import Callable, Iterator
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -57,37 +57,6 @@ def run(options: argparse.Namespace) -> int:
 def _no_session(session_id: str) -> int:
     complain(f"there is no session {session_id}")
     return NOTHING
-
-
-def _ls(asking: SessionClient, options: argparse.Namespace) -> int:
-    answer = asking.ask(lambda number: wire.Sessions(number, options.prefix))
-    found = msgspec.msgpack.decode(answer, type=list[wire.SessionFacts])
-    if options.json:
-        print(as_json([_fields(facts) for facts in found]))
-        return DONE
-    rows = [("LAST EVENT", "UID", "EVENTS", "BYTES", "SESSION")]
-    for facts in found:
-        shown = _time(facts.last_at_ms)
-        numbers = (str(facts.uid), str(facts.last_seq), str(facts.bytes))
-        rows.append((shown, *numbers, escaped_line(facts.session_id)))
-        if facts.trouble:
-            complain(f"session {facts.session_id}: cannot be read as it is: {facts.trouble}")
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    for row in rows:
-        print("  ".join(map(str.ljust, row, widths)).rstrip())
-    return DONE
-
-
-def _time(at_ms: int) -> str:
-    try:
-        at = datetime.fromtimestamp(at_ms / 1000, UTC)
-    except (OverflowError, ValueError, OSError):  # an application's clock can say anything
-        return str(at_ms)
-    return at.isoformat(sep=" ", timespec="seconds").replace("+00:00", "Z")
-
-
-def _fields(facts: wire.SessionFacts) -> dict[str, Any]:
-    return {name: getattr(facts, name) for name in facts.__struct_fields__}
 
 
 def _of(name: str) -> Callable[[SessionClient, argparse.Namespace], int]:
@@ -358,7 +327,6 @@ def _delete(asking: SessionClient, options: argparse.Namespace) -> int:
 
 
 _VERBS: dict[str, Callable[[SessionClient, argparse.Namespace], int]] = {
-    "ls": _ls,
     "show": _show,
     "tree": _tree,
     "state": _of("state"),

@@ -35,8 +35,16 @@ _STATES: Final = {
     "done": "green",
     "finished": "green",
     "observed": "green",
+    "complete": "green",
+    "live": "cyan",
+    "crashed": "red",
+    "errored": "red",
 }
 _CALLS: Final = ("tool_use", "toolCall")
+_PLAIN_TYPES: Final = frozenset(
+    ("verification", "budget", "lifecycle", "model_change", "observation")
+)
+"""Entries that tell how the work went; others are dim."""
 _ROLES: Final = {"user": "cyan", "assistant": "bold", "tool": "dim", "system": "dim"}
 
 
@@ -48,6 +56,8 @@ class _Item(NamedTuple):
     message: Mapping[str, Any] | None = None
     tool: Mapping[str, Any] | None = None
     change: Mapping[str, Any] | None = None
+    entry: Mapping[str, Any] | None = None
+    reply: Mapping[str, Any] | None = None
 
 
 def render_show(
@@ -102,15 +112,31 @@ def _items(transcript: object) -> list[tuple[str | None, _Item]]:
             (_seq(one, "first_seq"), _Item(of, part, one)) for one in maps(part.get("messages"))
         ]
         done = [(_seq(one, "seq"), _Item(of, part, None, one)) for one in maps(part.get("tools"))]
+        noted = [
+            (_seq(one, "seq"), _Item(of, part, entry=one))
+            for one in maps(part.get("entries"))
+            if not _is_silent(one)
+        ]
         last = _name(part.get("id"))
-        for _, item in sorted([*said, *done], key=lambda one: (_is_loose(one[1]), one[0])):
-            told = item.message if item.message is not None else item.tool or {}
+        for _, item in sorted([*said, *done, *noted], key=lambda one: (_is_loose(one[1]), one[0])):
+            told = item.message or item.tool or item.entry or {}
             if not _is_loose(item):
-                last = _name(told.get("first_id")) or _name(told.get("id"))
+                names = (_name(told.get(one)) for one in ("stands_at", "first_id", "id"))
+                last = next(filter(None, names), None)
             found.append((last, item))
+        found += [(last, _Item(of, part, reply=one)) for one in maps(part.get("replies"))]
         changes = maps(part.get("changes"))
         found += [(_name(one.get("id")), _Item(of, part, change=one)) for one in changes]
     return found
+
+
+def _is_silent(entry: Mapping[str, Any]) -> bool:
+    """Bookkeeping, which `walld session events` has. The calls of a reply that went stand on their
+    own.
+    """
+    kind, payload = entry.get("type"), entry.get("payload")
+    has_model = isinstance(payload, Mapping) and payload.get("model") is not None
+    return kind in ("setting", "forked", "imported") or (kind == "model_call" and not has_model)
 
 
 def _is_loose(item: _Item) -> bool:
@@ -161,6 +187,9 @@ class _Drawer:
         if item.change is not None:
             _change(self.page, item.change, self.is_noted)
             return
+        if item.entry is not None:
+            _entry(self.page, item.entry, self.is_noted)
+            return
         if self._under != item.number:
             self._head(item)
         if item.message is not None:
@@ -170,6 +199,9 @@ class _Drawer:
             _message(self.page, item.message, told, self.is_noted)
         elif item.tool is not None:
             _tool(self.page, item.tool)
+        elif item.reply is not None:
+            of_it = {one.get("call_id") for one in maps(item.part.get("tools"))}
+            _reply(self.page, item.reply, of_it)
 
     def _head(self, item: _Item) -> None:
         page, self._under = self.page, item.number
@@ -192,6 +224,8 @@ def _turn(page: Page, number: int, turn: Mapping[str, Any], is_noted: bool) -> N
     first.append((None, _time(turn.get("submitted_at_ms"))))
     first.append((None, _duration(turn.get("duration_ms"))))
     more: list[Word] = [("dim", cell(turn.get("turn_id")))]
+    if model := cell(turn.get("model")):
+        more.append(("dim", f"model {model}"))
     if retried := cell(turn.get("retry_of")):
         more.append(("dim", f"retry of {retried}"))
     if ends := turn.get("collisions"):
@@ -219,6 +253,39 @@ def _change(page: Page, change: Mapping[str, Any], is_noted: bool) -> None:
     page.line("  " + page.paint("dim", cut(f"~ {text}", page.width - 2)))
 
 
+def _entry(page: Page, entry: Mapping[str, Any], is_noted: bool) -> None:
+    """What else stands in the log: its type, and the beginning of its JSON."""
+    kind, payload = cell(entry.get("type")), entry.get("payload")
+    text = f"- {kind} {payload if isinstance(payload, str) else plain(payload)}"
+    if is_noted and entry.get("on_path") is False:
+        text = f"(on another branch) {text}"
+    colour = None if kind in _PLAIN_TYPES else "dim"
+    page.line("  " + page.paint(colour, cut(cell(text), page.width - 2)))
+
+
+def _reply(page: Page, reply: Mapping[str, Any], of_it: set[Any]) -> None:
+    """What a reply says that is not released, below whether it is whole and who has it.
+
+    of_it: ids of calls that stand on their own.
+    """
+    status, why = cell(reply.get("status")) or "unknown", cell(reply.get("partial_reason"))
+    first: list[Word] = [("bold", f"= reply {cell(reply.get('stream_id'))}")]
+    first.append((_STATES.get(status, "yellow"), status))
+    first.append(("red", f"partial ({why})") if reply.get("partial") else (None, "whole"))
+    first.append((None, "owner alive" if reply.get("owner_alive") else "owner gone"))
+    more: list[Word] = [("dim", "not released")]
+    if unread := cell(reply.get("unread")):
+        more.append(("yellow", cut(unread, page.width - 4)))
+    page.words(first, more, "  ")
+    said = maps(reply.get("messages"))
+    for message in said:
+        _said(page, message, of_it)
+    if not said:
+        is_there = bool(reply.get("adopted"))
+        text = "what it said stands in the session" if is_there else "it said nothing"
+        page.line("    " + page.paint("dim", text))
+
+
 def _message(page: Page, said: Mapping[str, Any], told: set[Any], is_noted: bool) -> None:
     """As it is now, where it was edited."""
     edited = said.get("edited")
@@ -241,7 +308,15 @@ def _message(page: Page, said: Mapping[str, Any], told: set[Any], is_noted: bool
     ]
     head += f" ({', '.join(notes)})" if notes else ""
     page.line("  " + page.paint(_ROLES.get(role), cut(head, page.width - 2)))
+    _said(page, message, told)
+
+
+def _said(page: Page, message: Mapping[str, Any], told: set[Any]) -> None:
+    """What a message says, with its calls but those that stand on their own."""
+    role = cell(message.get("role"))
     most, colour = (_RESULT_LINES_MAX, "dim") if role == "tool" else (_LINES_MAX, None)
+    if isinstance(thought := message.get("reasoning"), str):
+        page.block(f"(reasoning) {thought}", "    ", _RESULT_LINES_MAX, "dim")
     page.block(_text(message.get("content")), "    ", most, colour)
     attached = message.get("attachments")
     for one in attached if isinstance(attached, list) else ():
@@ -290,10 +365,21 @@ def _tool(page: Page, tool: Mapping[str, Any]) -> None:
         if shown := cell(tool.get(name)):
             page.line("    " + page.paint("dim", cut(f"{mark} {shown}", page.width - 4)))
     for one in maps(tool.get("decisions")):
-        if word := cell(one.get("word")):
-            by, note = cell(one.get("by")), cell(one.get("note"))
-            shown = f"settled: {word}" + (f" by {by}" if by else "") + (f": {note}" if note else "")
+        if shown := _decided(one):
             page.line("    " + page.paint("dim", cut(shown, page.width - 4)))
+    observed = tool.get("observations")
+    for text in observed if isinstance(observed, list) else ():
+        page.block(f"observed: {_text(text)}", "    ", _RESULT_LINES_MAX, "dim")
+
+
+def _decided(one: Mapping[str, Any]) -> str:
+    """The word, whose it is, and why."""
+    for name, said in (("word", "settled"), ("verdict", "decision"), ("state", "approval")):
+        if not (word := cell(one.get(name))):
+            continue
+        by, why = cell(one.get("by")), cell(one.get("note")) or cell(one.get("reason"))
+        return f"{said}: {word}" + (f" by {by}" if by else "") + (f": {why}" if why else "")
+    return ""
 
 
 def _text(content: object) -> str:

@@ -173,13 +173,13 @@ class ReplyRequests:
         return replies
 
     async def unreleased(
-        self, uid: int, session_id: str, *, of_turns: bool
+        self, uid: int, session_id: str, *, of_turns: bool, with_text: bool
     ) -> list[tuple[wire.Recovered, set[int], dict[int, Any] | None]]:
         """The unreleased replies of a session, in order of their beginning, each with what of its
         earlier attempts was said in steps that had ended (`fold`). of_turns: those of turns alone,
         and without those of which some words cannot be read now: the rest may say the contrary.
-        Else long ones have no text. Each is told with what was made of it before, where its fold is
-        kept (`reply_reader.py`).
+        with_text: else long ones have none. Each is told with what was made of it before, where its
+        fold is kept (`reply_reader.py`).
 
         Raises Refusal where one of them cannot be read: who is told less takes it for all.
         """
@@ -192,7 +192,7 @@ class ReplyRequests:
                 streams = [one for one in streams if one.begin.turn_id is not None]
             if not (streams or names):
                 return []
-            return await self._read(uid, streams, names, ended, made, with_text=of_turns)
+            return await self._read(uid, streams, names, ended, made, with_text=with_text)
 
         try:
             try:
@@ -212,6 +212,17 @@ class ReplyRequests:
         return [
             (one, ended.get(one.stream_id, set()), made.get(one.stream_id)) for one in told.values()
         ]
+
+    def fingerprint(self, uid: int, session_id: str) -> tuple[object, ...]:
+        """Another where `unreleased` may give something else, and the same where it gives the same:
+        how far each reply got, and whether its owner lives.
+        """
+        streams, names = self._candidates(uid, session_id, None)
+        return (
+            self._doubt(uid),
+            *((s.no, s.next_seq, s.terminal, s.lost_reason, s.damaged) for s in streams),
+            *((name, self._engine.partials.facts(uid, *name)) for name in sorted(names)),
+        )
 
     async def _replies(self, uid: int, request: wire.Recover) -> list[wire.Recovered]:
         streams, names = self._candidates(uid, request.session_id, request.stream_id)

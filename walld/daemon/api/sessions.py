@@ -21,18 +21,19 @@ from walld import limits
 from walld.daemon import event_loop
 from walld.daemon.api.artifacts import ArtifactRequests
 from walld.daemon.api.key_lookup import KeyLookup
+from walld.daemon.api.named_processes import seen_now
 from walld.daemon.api.paged_answers import PagedLines
 from walld.daemon.api.session_list import session_facts
+from walld.daemon.api.standings import ASKED_MAX, Standings
 from walld.daemon.api.sync_tokens import SyncTokens
 from walld.daemon.session_store.files import Lines
 from walld.daemon.session_store.fork_contents import forked_session
 from walld.daemon.session_store.message_pages import MessagePages
 from walld.daemon.session_store.reply_messages import unreleased
 from walld.daemon.session_store.view_events import ViewEvents, written
-from walld.daemon.transport import credentials
 from walld.errors import FormatError, Misplaced, ProtocolError, Refusal
 from walld.ledger.line import line_seq
-from walld.sessions.gate.processes import NamedProcess, processes_of
+from walld.sessions.gate.processes import processes_of
 from walld.sessions.gate.workers import Worker
 from walld.sessions.state.account import Unreleased
 from walld.sessions.state.entries import check_id, line_event
@@ -55,7 +56,6 @@ if TYPE_CHECKING:
     from walld.engine.producer import Connection, Process
     from walld.engine.session_log import SessionLog
     from walld.ledger.runs import Run
-    from walld.sessions.state.events import Event
 
 __all__ = ["SessionRequests", "Taken"]
 
@@ -71,12 +71,16 @@ _NAMED = ("parent", "turn", "cause", "correlation", "key")
 _WRITTEN_SECONDS = 1.5
 """A reader waits so long for lines that the daemon made, and for replies that go to their session
 first; a disk that takes none keeps nobody."""
-_OF_CALLS = ("audit", "pending", "resume")
+_OF_GATE = ("explain", "resume")
+"""Views that look whether artifacts are there, and hear what hung up."""
+_OF_CALLS = ("audit", "pending", *_OF_GATE)
 """Views that know of replies that are not released, and of who is at work."""
-_WITHOUT_ENTRIES = ("pending", "resume")
+_WITHOUT_ENTRIES = ("pending", *_OF_GATE)
 """Of those the ones that tell of such replies alone, too."""
-_WITH_WORDS = ("messages", "eval")
-"""Views that have what such replies of turns say; others have the calls of all of them alone."""
+_OF_TURNS = ("messages", "eval")
+"""Views that have what such replies of turns say, as far as all of it can be read."""
+_WITH_WORDS = (*_OF_TURNS, "explain", "transcript")
+"""Views that have what such replies say; others have their calls alone."""
 _WITH_DAMAGE = ("audit", "resume", "state")
 """Views that say where the session's file is damaged (P9)."""
 
@@ -86,6 +90,12 @@ class Taken(NamedTuple):
 
     placed: list[wire.Placed]
     receipt: bytes
+
+
+class _Asked(msgspec.Struct, forbid_unknown_fields=True):
+    """Arguments of `standing`, which is a view of many sessions."""
+
+    sessions: list[str]
 
 
 class SessionRequests:
@@ -110,6 +120,9 @@ class SessionRequests:
         self._view_events = ViewEvents(sessions, files.views)
         self._key_lookup = KeyLookup(sessions, self._view_events, files.views)
         self._pages = MessagePages(sessions, self._view_events, files.views)
+        self._standings = Standings(
+            engine, sessions, turns, replies, self._view_events, files, self._workers, wall_ms
+        )
         self._artifacts = ArtifactRequests(files, replies)
         receipts = SyncTokens(engine, sessions, files.ledgers.deleted, wall_ms)
         self._receipt_of = receipts.of
@@ -259,7 +272,7 @@ class SessionRequests:
                 # Its owner is back, and it goes with those in the log.
             there = True
         there |= self._let_go(uid, session_id)
-        there |= await self._sessions.delete(uid, session_id)
+        there |= await self._remove(uid, session_id)
         if not there:
             self._sessions.check_known(uid, session_id)
         return there
@@ -280,8 +293,17 @@ class SessionRequests:
                 raise Refusal("unreleased", text, session_id, "replies that are released")
             self._let_go(uid, session_id)
 
-        await self._sessions.delete(uid, session_id, judge)
+        await self._remove(uid, session_id, judge)
         return True
+
+    async def _remove(
+        self, uid: int, session_id: str, judge: Callable[[int], None] | None = None
+    ) -> bool:
+        """Its files, and the word of where it stood."""
+        try:
+            return await self._sessions.delete(uid, session_id, judge)
+        finally:  # not before: a word that is being found would be kept behind that
+            self._standings.forget(uid, session_id)
 
     def _check_gone_for_good(self, session_id: str) -> None:
         """Refusal where what is deleted now may come back."""
@@ -351,12 +373,14 @@ class SessionRequests:
         """The view, and what was read for it."""
         uid = self._replies.uid_of(connection, request.uid)
         await self._replies.taken(connection, request.seen)
+        if request.name == "standing":
+            return await self._standing(connection, uid, request.arguments), None
         await self._turns.settle(uid, request.session_id, _WRITTEN_SECONDS)
         try:
             arguments = msgspec.json.decode(request.arguments, type=dict[str, Any])
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
             raise Refusal("bad_argument", str(error), "", "a JSON object") from None
-        if request.name == "resume":
+        if request.name in _OF_GATE:
             await self._replies.done(connection, uid)
         if request.name == "turn":
             return await self._turn(uid, request.session_id, arguments), None
@@ -381,6 +405,23 @@ class SessionRequests:
                         pass  # it may have been begun anew
             except ProtocolError as error:
                 raise Refusal(error.code, error.message, error.got, error.limit) from None
+
+    async def _standing(self, connection: Connection, uid: int, arguments: bytes) -> _Json:
+        """Of sessions that the arguments name: a word costs as much as a look where nothing
+        changed.
+        """
+        try:
+            asked = msgspec.json.decode(arguments, type=_Asked).sessions
+        except (msgspec.MsgspecError, UnicodeDecodeError) as error:
+            raise Refusal("bad_argument", str(error), "", "sessions: a list of ids") from None
+        if len(asked) > ASKED_MAX:
+            text = "more sessions than are looked at for one question"
+            raise Refusal("bad_argument", text, len(asked), ASKED_MAX)
+        for one in asked:
+            check_id("session_id", one)
+        await self._replies.done(connection, uid)
+        turn = self._views.setdefault(connection.uid, anyio.Lock())
+        return _dumps(await self._standings.words(connection, uid, asked, turn))
 
     async def _turn(self, uid: int, session_id: str, arguments: dict[str, Any]) -> _Json | None:
         """Out of the fold: who looks up its turn reads no session from its beginning."""
@@ -432,8 +473,12 @@ class SessionRequests:
         # Before the session: what is moved there meanwhile is in both, and told once.
         replies, of_calls = list[Unreleased](), request.name in _OF_CALLS
         if of_calls or PROJECTIONS[request.name].with_unreleased:
-            of_turns = request.name in _WITH_WORDS
-            read = await self._replies.unreleased(uid, request.session_id, of_turns=of_turns)
+            read = await self._replies.unreleased(
+                uid,
+                request.session_id,
+                of_turns=request.name in _OF_TURNS,
+                with_text=request.name in _WITH_WORDS,
+            )
             if read:
                 replies = await files.views.run(lambda: [unreleased(*one) for one in read])
         if of_calls:
@@ -445,8 +490,8 @@ class SessionRequests:
         with self._sessions.forks.source(uid, request.session_id) as source:
             most = limits.ANSWER_HELD_BYTES_MAX
             found = await self._found(uid, request.session_id, held_bytes_max=most)
-            has_replies = request.name in _WITHOUT_ENTRIES and arguments.get("replies")
-            if found is None and not has_replies:
+            tells_replies = request.name == "transcript" or request.name in _WITHOUT_ENTRIES
+            if found is None and not (tells_replies and (replies or arguments.get("replies"))):
                 return None, None
             lines = Lines([], []) if found is None else found
             keep, most = None, limits.VIEW_BYTES_MAX
@@ -471,7 +516,7 @@ class SessionRequests:
         """The view of these events."""
         files, events, missing = self._files, held.events, list[dict[str, Any]]()
         looks = request.name == "audit"
-        if looks or (request.name == "resume" and "missing_artifacts" not in arguments):
+        if looks or (request.name in _OF_GATE and "missing_artifacts" not in arguments):
             for one in await files.views.run(partial(named_artifacts, events)):
                 missing += await files.thread.run(
                     partial(self._artifacts.missing, uid, request.session_id, one)
@@ -483,8 +528,8 @@ class SessionRequests:
         breaks = [broken._asdict() for broken in found.breaks]
         if request.name in _WITHOUT_ENTRIES:
             arguments["last_seq"] = found.until
-            arguments["processes"] = await files.views.run(partial(_seen_now, events))
-        if request.name == "resume":
+            arguments["processes"] = await files.views.run(lambda: seen_now(processes_of(events)))
+        if request.name in _OF_GATE:
             arguments |= {"breaks": breaks, "session": request.session_id}
 
         def job() -> bytearray:
@@ -528,13 +573,3 @@ class _SourceGone(Exception):
 
 def _dumps(value: object) -> bytearray:
     return view_json(value, limits.VIEW_BYTES_MAX)
-
-
-def _seen_now(events: Sequence[Event]) -> dict[NamedProcess, str]:
-    """Of processes that starts of calls name, those that are of this boot and namespace."""
-    here = credentials.boot_id(), credentials.pid_namespace()
-    return {
-        one: credentials.process_state(one.pid, one.start)
-        for one in processes_of(events)
-        if all(here) and one.pid and (one.boot, one.namespace) == here
-    }

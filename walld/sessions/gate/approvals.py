@@ -10,12 +10,13 @@ call of a retry takes it over, once, and the first start behind it uses it up.
 
 from __future__ import annotations
 
-from collections.abc import Container, Mapping
-from typing import Any
+from collections.abc import Container, Mapping, Sequence
+from typing import Any, TypeGuard
 
 from walld.sessions.state.call_account import CallAccount, json_key
+from walld.sessions.state.events import Event
 
-__all__ = ["is_stale", "takes_over", "was_granted_again"]
+__all__ = ["is_stale", "next_expiry", "takes_over", "was_granted_again"]
 
 
 def is_stale(call: CallAccount, now_ms: int | None) -> bool:
@@ -47,12 +48,29 @@ def takes_over(call: CallAccount, doubtful: Container[str], now_ms: int | None) 
     return not is_used and not _has_expired(grant, now_ms) and _is_for(grant, call)
 
 
+def next_expiry(events: Sequence[Event], now_ms: int) -> float | None:
+    """When the next of all grants expires, in ms since 1970; None where none does any more. Until
+    then the clock changes nothing of what the gate says.
+    """
+    given = [
+        event.payload.get("expires_at")
+        for event in events
+        if event.type in ("tool_approval", "tool_settled")
+    ]
+    return min(
+        (one * 1000 for one in given if _is_number(one) and one * 1000 > now_ms), default=None
+    )
+
+
+def _is_number(value: object) -> TypeGuard[float]:
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
+
+
 def _has_expired(grant: Mapping[str, Any], now_ms: int | None) -> bool:
     until = grant.get("expires_at")
     if until is None or now_ms is None:
         return False
-    is_number = isinstance(until, (int, float)) and not isinstance(until, bool)
-    return not is_number or now_ms >= until * 1000
+    return not _is_number(until) or now_ms >= until * 1000
 
 
 def _is_for(grant: Mapping[str, Any], call: CallAccount) -> bool:

@@ -6,9 +6,11 @@ Owns: the shape of the transcript. Refuses: what a provider is sent (`messages.p
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
+from walld_client.limits import PREVIEW_CHARS_MAX
 from walld_client.recovered.provider import set_apart
 
 from walld.sessions.gate.turn_history import History, TurnHistory, history_of
@@ -16,7 +18,7 @@ from walld.sessions.gate.unreleased import reply_of, said_before, said_in
 from walld.sessions.state.account import Unreleased
 from walld.sessions.state.artifacts import whole_text
 from walld.sessions.state.call_account import CallAccount
-from walld.sessions.state.events import Event, check_payload
+from walld.sessions.state.events import KNOWN, Event, check_payload
 from walld.sessions.state.path import path, places
 from walld.sessions.views.messages import Fate, fates, submitted_message
 
@@ -24,6 +26,13 @@ __all__ = ["tool_view", "transcript", "turn_view"]
 
 _DECIDES: Final = ("tool_decision", "tool_approval", "tool_settled")
 _CHANGES: Final = ("message_edit", "undo", "compaction")
+_TOLD_ELSEWHERE: Final = frozenset(
+    (
+        *("message", "label", "leaf", "branch_summary", "observation", *_CHANGES),
+        *(name for name in KNOWN if name.startswith(("turn_", "tool_"))),
+    )
+)
+"""Types that messages, turns, calls, changes and the tree tell."""
 
 
 def transcript(
@@ -34,7 +43,9 @@ def transcript(
     A message that was said anew (of the same step of the same reply) is shown once, as it was last.
     One that does not stand as it was said has `gone` ("undone", "replaced") or `edited`, what it is
     now; what changed them is `changes` of a part of its own. Of replies that are not released a
-    turn has the calls that nothing else names, each with its reply as `unreleased`.
+    turn has the calls that nothing else names, each with its reply as `unreleased`, and in
+    `replies` what each says and whether it is whole. entries: all other events of the turn, or of a
+    part of their own: budgets, verifications, what is the application's own.
     """
     said = said_in(unreleased, events)
     account = history_of(events, [*said, *said_before(unreleased, events)])
@@ -43,14 +54,92 @@ def transcript(
     became = fates(events)
     views = {name: turn_view(turn, on_path, became) for name, turn in account.turns.items()}
     told = [(turn.submitted.seq, views[name]) for name, turn in account.turns.items()]
+    last_seq = events[-1].seq if events else 0
+    known = _known_steps(events) if unreleased else {}
+    apart = {one.stream_id: _part(replies=[_reply(one, known)]) for one in unreleased}
+    for reply in unreleased:
+        if reply.turn in views:
+            views[reply.turn]["replies"] += apart.pop(reply.stream_id)["replies"]
+    told += [(last_seq, part) for part in apart.values()]
     for call in account.of_replies:
-        view = tool_view(call, reply_of(call, unreleased))
+        of_it = reply_of(call, unreleased)
+        view = tool_view(call, of_it)
         if call.turn in views:
             views[call.turn]["tools"].append(view)
+        elif of_it is not None and of_it.stream_id in apart:
+            apart[of_it.stream_id]["tools"].append(view)
         else:
-            told.append((call.begun.seq, {"turn_id": None, "messages": [], "tools": [view]}))
+            told.append((call.begun.seq, _part(tools=[view])))
+    for event in events:
+        if event.type in _TOLD_ELSEWHERE and not _is_loose_observation(event):
+            continue
+        if event.turn in views:
+            views[event.turn]["entries"].append(_entry(event, on_path))
+        else:
+            told.append((event.seq, _part(entries=[_entry(event, on_path)])))
     told += _loose(account, on_path, became) + _changes(events, on_path)
     return [one for _, one in sorted(told, key=lambda one: one[0])]
+
+
+def _part(**told: list[dict[str, Any]]) -> dict[str, Any]:
+    """What is of no turn."""
+    return {"turn_id": None, "messages": [], "tools": []} | told
+
+
+def _is_loose_observation(event: Event) -> bool:
+    """Of no call: else it stands among those of its call."""
+    names = ("call_id", "of_call")
+    return event.type == "observation" and not any(event.payload.get(one) for one in names)
+
+
+def _known_steps(events: Sequence[Event]) -> dict[tuple[object, object], object]:
+    """Steps of replies that stand in the session, by stream and first seq: up to which seq."""
+    return {
+        (one.payload["_wal_stream"], one.payload["_wal_seq"]): one.payload.get("_wal_last_seq")
+        for one in events
+        if one.type == "message"
+        and isinstance(one.payload.get("_wal_stream"), str)
+        and isinstance(one.payload.get("_wal_seq"), int)
+    }
+
+
+def _reply(reply: Unreleased, known: Mapping[tuple[object, object], object]) -> dict[str, Any]:
+    """What a reply that is not released says and the session does not; adopted: so many messages of
+    it stand there. partial_reason: None of one that is whole. unread: why some of it may not be
+    known.
+    """
+    told = [one for one in reply.messages if not _is_known(one, known)]
+    return reply.told() | {
+        "partial": bool(reply.facts.get("partial")),
+        "partial_reason": reply.facts.get("partial_reason"),
+        "unread": reply.unread,
+        "messages": [set_apart(one) for one in told],
+        "adopted": len(reply.messages) - len(told),
+    }
+
+
+def _is_known(message: Mapping[str, Any], known: Mapping[tuple[object, object], object]) -> bool:
+    last = known.get((message.get("_wal_stream"), message.get("_wal_seq")))
+    return isinstance(last, int) and last >= message.get("_wal_last_seq", 0)
+
+
+def _entry(event: Event, on_path: set[str]) -> dict[str, Any]:
+    """stands_at: itself, or, where it did not become the leaf, what it hangs on. payload: where it
+    is long, the beginning of its JSON text, and payload_cut, how long that is.
+    """
+    stands_at = event.id if event.leaf else event.parent
+    text = json.dumps(event.payload, ensure_ascii=False)
+    is_long = len(text) > PREVIEW_CHARS_MAX
+    return {
+        "id": event.id,
+        "seq": event.seq,
+        "at_ms": event.at_ms,
+        "type": event.type,
+        "stands_at": stands_at,
+        "on_path": stands_at is None or stands_at in on_path,
+        "payload": text[:PREVIEW_CHARS_MAX] if is_long else event.payload,
+        "payload_cut": len(text) if is_long else None,
+    }
 
 
 def turn_view(turn: TurnHistory, on_path: set[str], became: Mapping[str, Fate]) -> dict[str, Any]:
@@ -62,6 +151,7 @@ def turn_view(turn: TurnHistory, on_path: set[str], became: Mapping[str, Fate]) 
         "state": state.state,
         "reason": state.reason,
         "retry_of": state.retry_of,
+        "model": turn.submitted.payload.get("model"),
         "stream_ids": list(state.stream_ids),
         "collisions": state.collisions.copy(),
         "id": turn.submitted.id,
@@ -72,6 +162,8 @@ def turn_view(turn: TurnHistory, on_path: set[str], became: Mapping[str, Fate]) 
         "on_path": turn.submitted.id in on_path,
         "messages": _messages(turn.said, on_path, became),
         "tools": [tool_view(tool) for tool in turn.tools],
+        "replies": [],
+        "entries": [],
     }
     return view
 
@@ -174,8 +266,7 @@ def _changes(events: Sequence[Event], on_path: set[str]) -> list[tuple[int, dict
             lists[of] = view
         elif event.type == "compaction":
             view |= {"of": payload["first_kept"], "summary": whole_text(payload, "summary")}
-        part = {"turn_id": None, "messages": [], "tools": [], "changes": [view]}
-        found.append((event.seq, part))
+        found.append((event.seq, _part(changes=[view])))
     return found
 
 
@@ -196,7 +287,7 @@ def _loose(
     return [
         (
             group[0].seq,
-            {"turn_id": None, "messages": _messages(group, on_path, became), "tools": []},
+            _part(messages=_messages(group, on_path, became)),
         )
         for group in groups
     ]

@@ -114,11 +114,12 @@ def test_recover_asks_prints_and_resolves(scripted, capsys, tmp_path):
     made.batch(row(1, 0, 1, begin(), text(1, "Hi"), flags=Flag.BEGIN))
     made.close()
     (recovered,) = find(str(made.path)).replies
-    daemon = scripted(answer(1, [recovered]), answer(2, True))
+    daemon = scripted(answer(1, [recovered]), answer(2, True), answer(3, []))
     arguments = ["recover", "chat", "--text", "--resolve", "--uid", "7", "--socket", daemon.path]
     assert main(arguments) == 0
     assert capsys.readouterr().out == "Hi\n"
-    _, recover, resolve = daemon.asked
+    _, recover, resolve, others = daemon.asked
+    assert others == wire.Recover(3, "all", recovered.session_id, None, [], 7)
     assert recover == wire.Recover(1, "latest", "chat", None, [], 7)
     assert resolve == wire.Resolve(2, "s1", 1, 7)
 
@@ -159,3 +160,57 @@ def test_resolve_exit_codes(scripted, capsys, reply, code, said):
     assert main(arguments) == code
     assert said in "".join(capsys.readouterr())
     assert daemon.asked[1] == wire.Resolve(1, "s1", 8, None)
+
+
+# --- session ls -----------------------------------------------------------------------------------
+
+
+FACTS = [wire.SessionFacts("chat", 7, 3, 0, 99), wire.SessionFacts("other", 7, 1, 0, 50)]
+UNKNOWN = framing.encode(wire.Error("unknown_projection", "there is no such view", id=2))
+
+
+def old(scripted, *options):
+    daemon = scripted(answer(1, FACTS), UNKNOWN)
+    return main(["session", "ls", *options, "--socket", daemon.path])
+
+
+def test_session_ls_of_a_daemon_that_knows_no_words(scripted, capsys):
+    """0.1.0: the column is empty."""
+    assert old(scripted) == 0
+    told = capsys.readouterr()
+    lines = [line.split()[-2:] for line in told.out.splitlines()]
+    assert lines == [["STATE", "SESSION"], ["99", "chat"], ["50", "other"]]
+    assert "where the sessions stand is not known" in told.err
+
+
+def test_session_ls_as_json_of_a_daemon_that_knows_no_words(scripted, capsys):
+    assert old(scripted, "--json") == 0
+    assert [one["state"] for one in json.loads(capsys.readouterr().out)] == [None, None]
+
+
+def test_what_needs_somebody_a_daemon_that_knows_no_words_cannot_tell(scripted, capsys):
+    """No empty list."""
+    assert old(scripted, "--needs") == 1
+    told = capsys.readouterr()
+    assert (told.out, "0.1.0" in told.err) == ("", True)
+
+
+def words(**told):
+    return [json.dumps(told).encode(), b"[]"]
+
+
+def test_session_ls_asks_again_for_what_there_was_no_time_for(scripted, capsys):
+    daemon = scripted(
+        answer(1, FACTS), answer(2, words(other="waits")), answer(3, words(chat=None))
+    )
+    assert main(["session", "ls", "--needs", "--uid", "7", "--socket", daemon.path]) == 0
+    lines = [line.split()[-2:] for line in capsys.readouterr().out.splitlines()[1:]]
+    assert lines == [["?", "chat"], ["waits", "other"]], "one that is not known may need somebody"
+    asked = [(json.loads(one.arguments)["sessions"], one.uid) for one in daemon.asked[2:]]
+    assert asked == [(["chat", "other"], 7), (["chat"], 7)]
+
+
+def test_session_ls_ends_where_the_daemon_does_not_get_on(scripted, capsys):
+    daemon = scripted(answer(1, FACTS), answer(2, words(other="done")), answer(3, words()))
+    assert main(["session", "ls", "--json", "--socket", daemon.path]) == 0
+    assert [one["state"] for one in json.loads(capsys.readouterr().out)] == [None, "done"]

@@ -62,7 +62,8 @@ def test_a_call_of_a_reply_that_is_not_released_stands_at_the_end_of_its_turn() 
         *("* deploy  unknown  said", "c1  of reply r, live, not released"),
         '( {"to": "prod"}',
     ]
-    assert lines[9].startswith("turn 2")
+    assert lines[9] == "  = reply r  live  whole  owner gone  not released"
+    assert lines[10].startswith("turn 2")
 
 
 def test_branches_are_a_tree_with_their_names_and_what_was_left_says_so() -> None:
@@ -354,3 +355,44 @@ def test_a_list_that_goes_on_is_one_of_its_kind() -> None:
             log.stand(type_, payload)
         changes = [change for part in transcript(log.events) for change in part.get("changes", ())]
         assert [change.get("count") for change in changes] == counts
+
+
+def test_an_entry_that_is_no_leaf_is_no_branch() -> None:
+    """It stands at what it hangs on; bookkeeping is not drawn."""
+    log = Log()
+    log.submit("t", "q")
+    log.add("my.note", {"n": 1}, leaf=False)
+    log.add("setting", {"key": "k", "value": 1}, leaf=False)
+    log.add("model_call", {"stream": "r", "step": 0, "calls": []}, leaf=False)
+    said(log, "a", turn="t")
+    assert [line.strip() for line in shown(log)][1:] == [
+        *("user", "q"),
+        '- my.note {"n": 1}',
+        *("assistant", "a"),
+    ]
+
+
+def test_what_an_application_put_there_cannot_act_on_the_terminal() -> None:
+    log = Log()
+    log.submit("t", "q")
+    log.add("my.note", {"text": "\x1b]0;owned\x07"}, turn="t")
+    log.add("my.note", {"text": "\x1b[31m" + "x" * 5000}, turn="t")
+    evil = {"role": "assistant", "content": "\x1b[31mred", "reasoning": "\x1b[32mgreen"}
+    reply = Unreleased(
+        "r\x1b", "t", [evil], unread="\x1b[31m", facts={"partial": True, "partial_reason": "\x1b"}
+    )
+    drawn = "\n".join(shown(log, reply))
+    assert "owned" in drawn
+    assert "green" in drawn
+    assert "\x1b" not in drawn
+
+
+@pytest.mark.parametrize("odd", [[], {}, None, "1", 2.5])
+def test_what_an_application_calls_by_our_names_is_no_step_of_a_reply(odd: object) -> None:
+    log = Log()
+    log.submit("t", "q")
+    kept = {"role": "assistant", "content": "kept", "_wal_stream": "r", "_wal_seq": odd}
+    log.add("message", kept, turn="t")
+    said = {"role": "assistant", "content": "said", "_wal_stream": "r", "_wal_seq": 1}
+    lines = shown(log, Unreleased("r", "t", [said | {"_wal_last_seq": 2}]))
+    assert [line.strip() for line in lines if line.strip() in ("kept", "said")] == ["kept", "said"]
