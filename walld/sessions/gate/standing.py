@@ -1,0 +1,39 @@
+"""Where a session stands, in one word.
+
+Owns: the five words and which goes before which. Refuses: judging anything (`resume.py`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+__all__ = ["STANDINGS", "standing"]
+
+STANDINGS: Final = ("live", "waits", "blocked", "cut", "done")
+_OF_A_PERSON: Final = frozenset(("approval_pending", "approval_stale"))
+_OF_WORKSPACE: Final = frozenset(("workspace_not_compared", "workspace_unknown"))
+
+
+def standing(gate: Mapping[str, Any]) -> str:
+    """The first that holds, of what `resume()` said.
+
+    live: a living process works on a turn or a reply, who asks among them. waits: all that is in
+    the way is a yes or a no of a person. blocked: something else is. cut: a reply is not released
+    and its owner is gone, or work stopped before its end, or is to be looked at. done: none of it;
+    a workspace that nobody looked at makes no finished work unfinished.
+    """
+    replies = gate["replies"]
+    speaks = any(one["status"] == "live" and one["owner_alive"] for one in replies)
+    if gate["owner"] is not None or gate["own_turns"] or speaks:
+        return "live"
+    in_the_way = [one for one in gate["reasons"] if one["verdict"] == "blocked"]
+    if in_the_way:
+        waits = all(one.get("why") in _OF_A_PERSON for one in in_the_way)
+        return "waits" if waits else "blocked"
+    if replies:  # who lives and has ended one has yet to release it
+        return "live" if all(one["owner_alive"] for one in replies) else "cut"
+    to_look_at = {one["code"] for one in gate["reasons"]} - _OF_WORKSPACE
+    if to_look_at or gate["boundary"] not in ("idle", "answered"):
+        return "cut"
+    return "done"
