@@ -143,8 +143,8 @@ def _parser() -> argparse.ArgumentParser:
         description="Keeps what an AI agent said, whatever dies.",
         epilog="Exit codes: 0 done, 1 cannot (fsck: torn; audit: warn; resume-check: blocked), "
         "2 corrupt, nothing salvaged, or an audit that wants a person, 3 nothing there, proven, "
-        "4 check (resume-check), 64 wrong usage, 66 fsck or salvage cannot read DIR, audit or "
-        "resume-check cannot ask. run: the program's "
+        "4 check (resume-check), 64 wrong usage, 66 fsck or salvage cannot read DIR, audit, "
+        "explain or resume-check cannot ask. run: the program's "
         "own, 128 and the number of the signal that ended it, 125 there is no daemon, 126 PROGRAM "
         "cannot be run, 127 it is not there.",
         allow_abbrev=False,

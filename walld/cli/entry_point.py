@@ -20,14 +20,15 @@ from walld.errors import ConfigError, WalldError
 
 __all__ = ["run"]
 
-_ONE_IS_AN_ANSWER = ("audit", "fsck", "resume-check", "salvage")
-"""Where 1 says something of what was looked at: that it cannot be has a code of its own."""
+_HAS_NO_INPUT = ("audit", "explain", "fsck", "resume-check", "salvage")
+"""Where that a thing cannot be looked at has a code of its own: of most, 1 says something of it."""
 
 MODULES: Final = {
     "audit": "query.audit",
     "config": "config",
     "demo": "demo",
     "dump": "inspect.dump",
+    "explain": "query.explain",
     "fsck": "inspect.fsck",
     "ls": "query.ls",
     "recover": "query.recover",
@@ -56,7 +57,7 @@ def run(argv: Sequence[str] | None) -> int:
         options = parse(argv)
     except SystemExit as exit_:  # argparse: --help is 0, wrong usage is 64
         return exit_.code if isinstance(exit_.code, int) else USAGE
-    cannot = NO_INPUT if options.command in _ONE_IS_AN_ANSWER else CANNOT
+    cannot = NO_INPUT if options.command in _HAS_NO_INPUT else CANNOT
     # A terminal that cannot show a character gets its escape instead of a traceback.
     for stream in (sys.stdout, sys.stderr):
         if hasattr(stream, "reconfigure"):

@@ -186,7 +186,7 @@ def test_of_a_drain(client: Coloured, ledger: FakeLedger) -> None:
 def test_no_call_is_left_out() -> None:
     for owner, table in ((Session, OF_A_SESSION), (Turn, OF_A_TURN)):
         calls = {name for name in vars(owner) if callable(getattr(owner, name)) and name[0] != "_"}
-        without = {"state", "resume_check", "worker_started", "completed"}
+        without = {"state", "resume_check", "explain", "worker_started", "completed"}
         assert {name for name, *_ in table} == calls - without
 
 
@@ -203,6 +203,8 @@ def test_a_gate_takes_a_path_or_a_fingerprint(client: Coloured, ledger: FakeLedg
     for bad in (5, True, math.nan, ["."]):
         with pytest.raises(TypeError, match=r"^workspace must be a path or a dict or None, got"):
             client.session("S").resume_check(bad)
+        with pytest.raises(TypeError, match=r"^workspace must be a path or a dict or None, got"):
+            client.session("S").explain(bad)
     assert ledger.asked == []
 
 

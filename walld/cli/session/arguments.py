@@ -1,4 +1,4 @@
-"""The grammar of `walld session`, `audit`, `repair-plan` and `resume-check`.
+"""The grammar of `walld session`, `audit`, `repair-plan`, `explain`, `resume-check`.
 
 Owns: these commands, their options and help. Refuses: the rest of the command line
 (`arguments.py`).
@@ -133,6 +133,10 @@ def add_session_commands(
     plan.add_argument("session", type=ident, help="session id")
     _add_present(plan)
     common(plan, True)
+    explain = add("explain", "Say what happened in a session, what is open, what to do now.")
+    explain.add_argument("session", type=ident, help="session id")
+    explain.add_argument("--workspace", metavar="DIR", help="compare with what stands there now")
+    common(explain, True)
     check = add("resume-check", "Say whether it is safe to go on with a session.")
     check.add_argument("session", type=ident, help="session id")
     check.add_argument("--workspace", metavar="DIR", help="compare with what stands there now")

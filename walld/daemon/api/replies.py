@@ -173,13 +173,13 @@ class ReplyRequests:
         return replies
 
     async def unreleased(
-        self, uid: int, session_id: str, *, of_turns: bool
+        self, uid: int, session_id: str, *, of_turns: bool, with_text: bool
     ) -> list[tuple[wire.Recovered, set[int], dict[int, Any] | None]]:
         """The unreleased replies of a session, in order of their beginning, each with what of its
         earlier attempts was said in steps that had ended (`fold`). of_turns: those of turns alone,
         and without those of which some words cannot be read now: the rest may say the contrary.
-        Else long ones have no text. Each is told with what was made of it before, where its fold is
-        kept (`reply_reader.py`).
+        with_text: else long ones have none. Each is told with what was made of it before, where its
+        fold is kept (`reply_reader.py`).
 
         Raises Refusal where one of them cannot be read: who is told less takes it for all.
         """
@@ -192,7 +192,7 @@ class ReplyRequests:
                 streams = [one for one in streams if one.begin.turn_id is not None]
             if not (streams or names):
                 return []
-            return await self._read(uid, streams, names, ended, made, with_text=of_turns)
+            return await self._read(uid, streams, names, ended, made, with_text=with_text)
 
         try:
             try:

@@ -71,9 +71,11 @@ _NAMED = ("parent", "turn", "cause", "correlation", "key")
 _WRITTEN_SECONDS = 1.5
 """A reader waits so long for lines that the daemon made, and for replies that go to their session
 first; a disk that takes none keeps nobody."""
-_OF_CALLS = ("audit", "pending", "resume")
+_OF_GATE = ("explain", "resume")
+"""Views that look whether artifacts are there, and hear what hung up."""
+_OF_CALLS = ("audit", "pending", *_OF_GATE)
 """Views that know of replies that are not released, and of who is at work."""
-_WITHOUT_ENTRIES = ("pending", "resume")
+_WITHOUT_ENTRIES = ("pending", *_OF_GATE)
 """Of those the ones that tell of such replies alone, too."""
 _WITH_WORDS = ("messages", "eval")
 """Views that have what such replies of turns say; others have the calls of all of them alone."""
@@ -356,7 +358,7 @@ class SessionRequests:
             arguments = msgspec.json.decode(request.arguments, type=dict[str, Any])
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
             raise Refusal("bad_argument", str(error), "", "a JSON object") from None
-        if request.name == "resume":
+        if request.name in _OF_GATE:
             await self._replies.done(connection, uid)
         if request.name == "turn":
             return await self._turn(uid, request.session_id, arguments), None
@@ -433,7 +435,10 @@ class SessionRequests:
         replies, of_calls = list[Unreleased](), request.name in _OF_CALLS
         if of_calls or PROJECTIONS[request.name].with_unreleased:
             of_turns = request.name in _WITH_WORDS
-            read = await self._replies.unreleased(uid, request.session_id, of_turns=of_turns)
+            with_text = of_turns or request.name == "explain"
+            read = await self._replies.unreleased(
+                uid, request.session_id, of_turns=of_turns, with_text=with_text
+            )
             if read:
                 replies = await files.views.run(lambda: [unreleased(*one) for one in read])
         if of_calls:
@@ -471,7 +476,7 @@ class SessionRequests:
         """The view of these events."""
         files, events, missing = self._files, held.events, list[dict[str, Any]]()
         looks = request.name == "audit"
-        if looks or (request.name == "resume" and "missing_artifacts" not in arguments):
+        if looks or (request.name in _OF_GATE and "missing_artifacts" not in arguments):
             for one in await files.views.run(partial(named_artifacts, events)):
                 missing += await files.thread.run(
                     partial(self._artifacts.missing, uid, request.session_id, one)
@@ -484,7 +489,7 @@ class SessionRequests:
         if request.name in _WITHOUT_ENTRIES:
             arguments["last_seq"] = found.until
             arguments["processes"] = await files.views.run(partial(_seen_now, events))
-        if request.name == "resume":
+        if request.name in _OF_GATE:
             arguments |= {"breaks": breaks, "session": request.session_id}
 
         def job() -> bytearray:

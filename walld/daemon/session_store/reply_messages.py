@@ -189,7 +189,26 @@ def unreleased(
         reply.status,
         reply.owner_alive,
         reply.doubt or ("a gap stands in it" if reply.gaps else None),
+        _facts(recovered),
     )
+
+
+def _facts(recovered: wire.Recovered) -> dict[str, Any]:
+    """Its verdict, its times, and when it said each of its calls, by seq."""
+    error = recovered.error
+    return {
+        "lost_reason": recovered.lost_reason,
+        "partial": recovered.partial,
+        "partial_reason": recovered.partial_reason,
+        "error": None if error is None else {"message": error.message, "kind": error.kind},
+        "attempts": recovered.attempts,
+        "started_at_ms": recovered.started_at_ms,
+        "last_event_at_ms": recovered.last_event_at_ms,
+        "last_seq": recovered.last_seq,
+        "said_at_ms": {
+            one.first_seq: one.at_ms for one in recovered.segments if one.kind == "tool"
+        },
+    }
 
 
 def _has_ended(reply: PartialReply) -> bool:

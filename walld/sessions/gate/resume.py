@@ -71,6 +71,10 @@ _BOUNDARIES: Final = {
     "failed": "finished",
     "observed": "observed",
 }
+_NEWER: Final = frozenset(
+    ("why", "stream", "settled", "n", "of", "arguments", "arguments_cut", "since_ms", "settle")
+)
+"""What clients of 0.1.0 were not told of a call."""
 _OWN_CODES: Final = frozenset(("still_runs", "policy_denies", "approval_stale"))
 """Why a call must not run, for causes that 0.1.0 did not know."""
 _MAY_HAVE_WRITTEN: Final = frozenset(("unknown", "done", "failed", "timeout", "cancelled"))
@@ -165,7 +169,8 @@ def resume(
     ids may be counted anew; None where it is not here, or where the model said it and no journal
     has it (state: said). n: how often its id came by then in the session; of: what names it in a
     `tool_settled`. arguments: as they are known; where they are long, the beginning of their JSON
-    text, and arguments_cut, how long that is.
+    text, and arguments_cut, how long that is. since_ms: when it came to its state. settle: words of
+    a settlement that would change what may be done with it.
     tools: those without a result, with `may` in other words: replay | rerun_after_check | ask_user
     | never.
     as_of: the newest entry that it is about; None where there is none.
@@ -219,11 +224,11 @@ def resume(
     turn, boundary = _stopped_at(account, judged)
     settled = [] if turn is None else _settled_in(account, turn, open_calls)
     rows = [*judged, *(_judged(one, _facts_of(one, compared), names[id(one)]) for one in settled)]
+    for call, told, one in zip(open_calls, judged, facts, strict=True):
+        told["settle"] = _words_for(one, is_known=_is_known(call, doubtful))
     commands = [
-        settle_command(session, told, rows, words)
-        if (words := _words_for(one, is_known=_is_known(call, doubtful)))
-        else ""
-        for call, told, one in zip(open_calls, judged, facts, strict=True)
+        f"`{settle_command(session, told, rows, told['settle'])}`" if told["settle"] else ""
+        for told in judged
     ]
     reasons = _of_calls(open_calls, judged, account, commands)
     reasons += work_reasons(workers)
@@ -437,18 +442,18 @@ def _is_known(call: CallAccount, doubtful: Container[str]) -> bool:
     return is_here and call.begun.id not in doubtful
 
 
-def _words_for(call: CallFacts, *, is_known: bool) -> str:
+def _words_for(call: CallFacts, *, is_known: bool) -> list[str]:
     """The words of a settlement that change what may be done with an open call.
 
     is_known: all that it was allowed and whether it started; else no grant lets it run.
     """
     rule = rule_of(call)
     if rule.why in ("still_runs", "at_work"):
-        return ""
+        return []
     if not call.may_have_started:
-        return "--deny" if rule.why == "policy_denies" else "--grant | --deny"
+        return ["denied"] if rule.why == "policy_denies" else ["granted", "denied"]
     is_granted = is_known and call.stage != "intent_lost" and rule.why != "policy_denies"
-    return "--ran | --did-not-run" + (" | --grant" if is_granted else "")
+    return ["ran", "did_not_run"] + ["granted"] * is_granted
 
 
 def _stage_of(call: CallAccount, may_have_started: bool, now_ms: int | None) -> str:
@@ -487,8 +492,7 @@ def _in_older_words(told: Mapping[str, Any], facts: CallFacts) -> dict[str, Any]
     """As clients of 0.1.0 read it, and no laxer than they were told: nothing was safe to repeat,
     and what has no effect was looked at first, unless its policy was to replay it.
     """
-    newer = ("why", "stream", "settled", "n", "of", "arguments", "arguments_cut")
-    older = {name: value for name, value in told.items() if name not in newer}
+    older = {name: value for name, value in told.items() if name not in _NEWER}
     rule = rule_of(facts._replace(idempotency="unsafe"))
     is_checked = facts.may_have_started and facts.resume_policy != "replay-from-event"
     older["side_effect"] = facts.side_effect
@@ -528,6 +532,8 @@ def _judged(
         "stream": tool.stream if tool.turn is None else None,
         "settled": None if tool.settled is None else tool.settled.payload["word"],
         "n": name[0],
+        "since_ms": tool.at_ms.get(tool.state.state, tool.begun.at_ms),
+        "settle": [],
         **_arguments_of(tool),
         "of": name[1],
     }

@@ -14,11 +14,19 @@ from __future__ import annotations
 import shlex
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import Any, Final
 
 from walld.sessions.state.call_account import CallAccount
 
-__all__ = ["names_of", "settle_command"]
+__all__ = ["SETTLE_FLAGS", "names_of", "settle_command"]
+
+SETTLE_FLAGS: Final = {
+    "ran": "--ran",
+    "did_not_run": "--did-not-run",
+    "granted": "--grant",
+    "denied": "--deny",
+}
+"""Word of a settlement -> how a person types it."""
 
 
 def names_of(
@@ -47,7 +55,7 @@ def names_of(
 
 
 def settle_command(
-    session: str, call: Mapping[str, Any], calls: Sequence[Mapping[str, Any]], words: str
+    session: str, call: Mapping[str, Any], calls: Sequence[Mapping[str, Any]], words: Sequence[str]
 ) -> str:
     """What a person types to say one of these words of a call of the gate. calls: all that it has,
     those among which a settlement finds the one that is meant.
@@ -65,7 +73,7 @@ def settle_command(
             same = [one for one in same if one[name] == call[name]]
     if len(same) > 1:
         told += f" --n {call['n']}"
-    return f"`{told} {words}`"
+    return f"{told} {' | '.join(SETTLE_FLAGS[word] for word in words)}"
 
 
 def _place(call: CallAccount) -> tuple[str | None, ...]:

@@ -86,6 +86,7 @@ class Unreleased(NamedTuple):
     status: str = "crashed"
     owner_alive: bool = False
     unread: str | None = None
+    facts: Mapping[str, Any] = {}
 
     def told(self) -> dict[str, Any]:
         """As the gate lists it."""

@@ -15,6 +15,7 @@ from walld.sessions.state.errors import BadArgument, UnknownProjection
 from walld.sessions.state.events import Event
 from walld.sessions.views.audit import audit
 from walld.sessions.views.evaluation import evaluation
+from walld.sessions.views.explanation import explain
 from walld.sessions.views.find import find
 from walld.sessions.views.message_page import messages_or_page
 from walld.sessions.views.messages import edit_target
@@ -36,6 +37,19 @@ class _Projection(NamedTuple):
 
 _TEXT: Final = (str, type(None))
 _TABLE: Final = (dict, type(None))
+_OF_GATE: Final[dict[str, tuple[type, ...]]] = {
+    "workspace": _TABLE,
+    "missing_artifacts": (list,),
+    "budget": _TABLE,
+    "breaks": (list,),
+    "last_seq": (int,),
+    "replies": (list,),
+    "workers": (list,),
+    "now_ms": (int,),
+    "policy": _TABLE,
+    "processes": (dict,),
+    "session": (str,),
+}
 
 PROJECTIONS: Final[dict[str, _Projection]] = {
     "messages": _Projection(
@@ -67,22 +81,8 @@ PROJECTIONS: Final[dict[str, _Projection]] = {
             "processes": (dict,),
         },
     ),
-    "resume": _Projection(
-        resume,
-        {
-            "workspace": _TABLE,
-            "missing_artifacts": (list,),
-            "budget": _TABLE,
-            "breaks": (list,),
-            "last_seq": (int,),
-            "replies": (list,),
-            "workers": (list,),
-            "now_ms": (int,),
-            "policy": _TABLE,
-            "processes": (dict,),
-            "session": (str,),
-        },
-    ),
+    "resume": _Projection(resume, _OF_GATE),
+    "explain": _Projection(explain, _OF_GATE),
     "edit_target": _Projection(edit_target, {"of": (str,)}),
     "find": _Projection(
         find, {"type": _TEXT, "key": _TEXT, "key_prefix": _TEXT, "last": (int, type(None))}

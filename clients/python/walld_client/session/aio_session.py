@@ -66,6 +66,7 @@ class Session(Awaited[SessionSteps]):
     project = awaited(SessionSteps.project)
     checkpoint_workspace = awaited(SessionSteps.checkpoint_workspace)
     resume_check = awaited(SessionSteps.resume_check)
+    explain = awaited(SessionSteps.explain)
     settle = awaited(SessionSteps.settle)
     adopt = awaited(SessionSteps.adopt)
 

@@ -64,6 +64,7 @@ class Session(Blocking[SessionSteps]):
     project = blocking(SessionSteps.project)
     checkpoint_workspace = blocking(SessionSteps.checkpoint_workspace)
     resume_check = blocking(SessionSteps.resume_check)
+    explain = blocking(SessionSteps.explain)
     settle = blocking(SessionSteps.settle)
     adopt = blocking(SessionSteps.adopt)
 

@@ -170,8 +170,9 @@ class SessionSteps(Appending):
     def project(self, /, name: Name, **arguments: Any) -> Steps[Any]:
         """A view of the session by name; None where it was never written.
 
-        messages, state, turn, tree, transcript, trace, audit, eval, pending, resume, edit_target,
-        find. A transcript has what was put beside the session; the others have what names it.
+        messages, state, turn, tree, transcript, trace, audit, eval, pending, resume, explain,
+        edit_target, find. A transcript has what was put beside the session; the others have what
+        names it.
         """
         yield from self.delivered()
         text = entries.json_text(arguments)
@@ -225,12 +226,34 @@ class SessionSteps(Appending):
         that gives such a word for a call as `calls` has it. Unsupported where the daemon knows of
         no policy.
         """
+        return (yield from self._of_gate("resume", workspace, policy))
+
+    def explain(
+        self,
+        workspace: PathOrDict | None = None,
+        policy: Mapping[str, str] | Callable[[dict[str, Any]], str] | None = None,
+    ) -> Steps[dict[str, Any] | None]:
+        """What was done, what was being said, what is unknown, what may be done now.
+
+        state: live | waits | blocked | cut | done. asked, done, refused, unknown, saying, spent,
+        verified; may: a row for each thing that is open, with the commands, or the Python, for it.
+        Long texts are cut, and their length is told. Arguments are those of `resume_check`. None
+        where nothing was ever kept of the id; Unsupported where the daemon knows no such view.
+        """
+        return (yield from self._of_gate("explain", workspace, policy))
+
+    def _of_gate(
+        self,
+        view: str,
+        workspace: PathOrDict | None,
+        policy: Mapping[str, str] | Callable[[dict[str, Any]], str] | None,
+    ) -> Steps[dict[str, Any] | None]:
         arguments: dict[str, Any] = {}
         if workspace is not None:
             arguments["workspace"] = yield from self._compared(workspace)
         if policy is not None:
             arguments["policy"] = yield from self._policy_now(policy)
-        found: dict[str, Any] | None = yield from self.project("resume", **arguments)
+        found: dict[str, Any] | None = yield from self.project(view, **arguments)
         return found
 
     def settle(

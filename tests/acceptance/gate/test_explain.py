@@ -1,0 +1,350 @@
+"""Ten sessions that stopped, and the four questions: what was done, what was being said, what is
+unknown, what may be done. Each was made by an agent that was killed; the truth stands beside it.
+
+The tenth, whose reply went for its age, takes days: `virtual_time/test_grace_and_reclaim.py`.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shlex
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+import pytest
+from agents.process import Obedient
+from daemon_process import DaemonProcess, until
+
+MakeAgent = Callable[..., Obedient]
+
+SUBMIT: Final = """
+session = client.session('s'); turn = session.submit('deploy it', message_id='m', calls='journal')
+def intent(call, tool, arguments={}, effect='external-write', policy='never-rerun'):
+    turn.intent(tool, arguments, side_effect=effect, resume_policy=policy, call_id=call)
+def run(call, tool, result, arguments={}, **more):
+    intent(call, tool, arguments, 'read', 'replay-from-event')
+    turn.tool_started(call); turn.tool_finished(call, result, **more)
+"""
+IN_A_TOOL: Final = """
+run('c1', 'read', 'port 80', {'path': 'site.conf'})
+intent('c2', 'deploy', {'to': 'prod'}); turn.tool_started('c2')
+"""
+
+
+class Truth(NamedTuple):
+    """What is so. done, refused, unknown: (tool, result, reason or what may be done). may: actions
+    in order, each with how many commands it has.
+    """
+
+    state: str
+    done: tuple[tuple[str, object], ...] = ()
+    refused: tuple[tuple[str, str, object], ...] = ()
+    saying: tuple[tuple[str, bool], ...] = ()
+    unknown: tuple[tuple[str, str], ...] = ()
+    may: tuple[tuple[str, int], ...] = ()
+
+
+READ: Final = ("read", "port 80")
+RESUME: Final = ("resume", 0)
+CASES: Final = {
+    "killed in a tool": (
+        SUBMIT + IN_A_TOOL,
+        Truth(
+            "blocked",
+            done=(READ,),
+            unknown=(("deploy", "never"),),
+            may=(("settle", 3), RESUME),
+        ),
+    ),
+    "waits for approval": (
+        SUBMIT + "intent('c2', 'deploy', {'to': 'prod'}); turn.approval('c2', 'asked')",
+        Truth("waits", may=(("decide", 2), RESUME)),
+    ),
+    "cut within a word": (
+        SUBMIT
+        + """
+reply = turn.reply(stream_id='r'); reply.reasoning('Where is it?')
+reply.token('It is at por'); reply.drain(30, 'synced')
+""",
+        Truth("cut", saying=(("It is at por", True),), may=(("adopt", 3), RESUME)),
+    ),
+    "denied": (
+        SUBMIT
+        + """
+intent('c1', 'mail', {'to': 'all'}); turn.approval('c1', 'denied', reason='not today')
+intent('c2', 'wipe'); turn.decision('c2', 'deny', reason='never')
+""",
+        Truth(
+            "cut",
+            refused=(("mail", "user", "not today"), ("wipe", "policy", "never")),
+            may=(RESUME,),
+        ),
+    ),
+    "budget used up": (
+        SUBMIT + "run('c1', 'read', 'port 80'); session.append('budget', {'used': 5, 'limit': 5})",
+        Truth("blocked", done=(READ,), may=(("mend", 0), RESUME)),
+    ),
+}
+
+
+def explained(daemon: DaemonProcess, session: str = "s", *words: str) -> Any:
+    done = daemon.cli("explain", session, *words, "--json", "--socket", daemon.socket_path)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+def read(daemon: DaemonProcess, session: str = "s", *words: str) -> str:
+    """The text."""
+    done = daemon.cli("explain", session, *words, "--socket", daemon.socket_path)
+    assert (done.returncode, done.stderr) == (0, b"")
+    return str(done.stdout.decode())
+
+
+def tell(told: dict[str, Any]) -> Truth:
+    """The four answers of the JSON."""
+    return Truth(
+        told["state"],
+        tuple((one["tool"], one["result"]) for one in told["done"]),
+        tuple((one["tool"], one["denied_by"], one["denied_because"]) for one in told["refused"]),
+        tuple((one["text"], one["partial"]) for one in told["saying"]),
+        tuple((one["tool"], one["may"]) for one in told["unknown"]),
+        tuple((one["action"], len(one["commands"])) for one in told["may"]),
+    )
+
+
+def gone(daemon: DaemonProcess, session: str = "s") -> Any:
+    """Once nobody is at work on it."""
+    until(lambda: explained(daemon, session)["owner"] is None, "its process is gone")
+    return explained(daemon, session)
+
+
+def typed(daemon: DaemonProcess, command: str) -> None:
+    """As a person does."""
+    words = shlex.split(command)
+    assert words[0] == "walld"
+    done = daemon.cli(*words[1:])
+    assert done.returncode == 0, (command, done.stderr)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_what_stopped_is_explained(daemon: DaemonProcess, make_agent: MakeAgent, name: str) -> None:
+    source, truth = CASES[name]
+    agent = make_agent(daemon)
+    agent.do(source)
+    agent.kill()
+    told = gone(daemon)
+    assert tell(told) == truth
+    assert [one["content"] for one in told["asked"]] == ["deploy it"]
+    assert told["asked"][0]["state"] == "interrupted"
+    assert read(daemon).startswith(f"session s:  {truth.state}  ")
+
+
+def test_every_command_works_when_it_is_typed(daemon: DaemonProcess, make_agent: MakeAgent) -> None:
+    """Those of three sessions one after the other, until nothing is open but to go on."""
+    for name in ("killed in a tool", "waits for approval", "cut within a word"):
+        session = name.split(maxsplit=1)[0]
+        agent = make_agent(daemon)
+        agent.do(CASES[name][0].replace("session('s')", f"session('{session}')"))
+        agent.kill()
+        first = gone(daemon, session)["may"][0]
+        for one in first["commands"]:
+            typed(daemon, one["command"])
+            left = [row["action"] for row in explained(daemon, session)["may"]]
+            assert left[-1] == "resume"
+        assert explained(daemon, session)["state"] == "cut"
+        assert [one["action"] for one in explained(daemon, session)["may"]][:-1] in (
+            ["run"],
+            [],
+        ), "granted last, or denied; resolved"
+
+
+def test_what_is_asked_is_said_to_go_on_and_done(
+    daemon: DaemonProcess, make_agent: MakeAgent
+) -> None:
+    """The Python of the last row, and what came of it."""
+    agent = make_agent(daemon)
+    agent.do(SUBMIT)
+    agent.kill()
+    (row,) = gone(daemon)["may"]
+    turn = eval(row["python"], {"client": daemon.reader})
+    assert explained(daemon)["state"] == "live"
+    reply = turn.reply()
+    reply.token("It is up.")
+    reply.end()
+    reply.release()
+    turn.completed()
+    told = explained(daemon)
+    assert (told["state"], told["may"]) == ("done", [])
+    assert [(one["answer"], one["state"]) for one in told["asked"]] == [
+        (None, "interrupted"),
+        ("It is up.", "completed"),
+    ]
+    assert told["asked"][1]["retry_of"] == told["asked"][0]["turn"]
+
+
+def test_a_living_owner(daemon: DaemonProcess, make_agent: MakeAgent) -> None:
+    agent = make_agent(daemon)
+    agent.do(
+        SUBMIT
+        + IN_A_TOOL
+        + "reply = turn.reply(stream_id='r'); reply.token('I am at it'); reply.drain(30, 'synced')"
+    )
+    told = explained(daemon)
+    assert tell(told) == Truth(
+        "live", done=(READ,), saying=(("I am at it", True),), may=(("wait", 0),)
+    )
+    assert [(one["tool"], one["why"]) for one in told["running"]] == [("deploy", "at_work")]
+    assert told["owner"]["pid"] == agent.pid
+    assert f"process {agent.pid} is at work" in read(daemon)
+
+
+def test_two_agents_of_which_one_was_killed(daemon: DaemonProcess, make_agent: MakeAgent) -> None:
+    agent, other = make_agent(daemon), make_agent(daemon)
+    agent.do(SUBMIT + IN_A_TOOL)
+    other.do("""
+    reply = client.reply('s', stream_id='q'); reply.token('and I'); reply.drain(30, 'synced')
+    """)
+    agent.kill()
+    until(lambda: explained(daemon)["running"] == [], "its process is gone")
+    told = explained(daemon)
+    assert tell(told) == Truth(
+        "live",
+        done=(READ,),
+        saying=(("and I", True),),
+        unknown=(("deploy", "never"),),
+        may=(("wait", 0), ("settle", 3)),
+    )
+
+
+def test_a_workspace_that_was_changed(
+    daemon: DaemonProcess, make_agent: MakeAgent, tmp_path: Path
+) -> None:
+    tree = tmp_path / "a tree"
+    tree.mkdir()
+    (tree / "site.conf").write_text("port 80")
+    agent = make_agent(daemon)
+    agent.do(f"""{SUBMIT}
+session.checkpoint_workspace({str(tree)!r}, ['site.conf'])
+""")
+    agent.kill()
+    told = gone(daemon)
+    assert (told["state"], told["workspace"]["verdict"]) == ("cut", "not_compared")
+    assert tell(told).may == (("mend", 1), RESUME)
+    assert told["may"][0]["commands"][0]["command"].startswith("walld explain s --workspace DIR")
+    (tree / "site.conf").write_text("port 81")
+    told = explained(daemon, "s", "--workspace", str(tree))
+    assert (told["state"], told["workspace"]["changed"]) == ("blocked", ["file site.conf"])
+    (row,) = [one for one in told["may"] if one["code"] == "workspace_changed"]
+    typed(daemon, row["commands"][0]["command"])
+
+
+def test_an_import(daemon: DaemonProcess, make_agent: MakeAgent, tmp_path: Path) -> None:
+    agent = make_agent(daemon)
+    agent.do(SUBMIT + IN_A_TOOL)
+    agent.kill()
+    gone(daemon)
+    exported = daemon.cli("session", "export", "s", "--socket", daemon.socket_path)
+    (tmp_path / "s.jsonl").write_bytes(exported.stdout)
+    typed(
+        daemon, f"walld session import {tmp_path}/s.jsonl --session t --socket {daemon.socket_path}"
+    )
+    told = explained(daemon, "t")
+    assert tell(told) == CASES["killed in a tool"][1]
+    for one in told["may"][0]["commands"]:
+        typed(daemon, one["command"])
+    assert [one["kind"] for one in told["notes"]] == ["import"]
+
+
+def test_an_id_that_has_replies_alone(daemon: DaemonProcess, make_agent: MakeAgent) -> None:
+    agent = make_agent(daemon)
+    agent.do("""
+    reply = client.reply('s', stream_id='r'); reply.token('I deploy.')
+    reply.tool('deploy', {'to': 'prod'}, call_id='c1'); reply.drain(30, 'synced')
+    """)
+    agent.kill()
+    told = gone(daemon)
+    assert tell(told) == Truth(
+        "blocked",
+        saying=(("I deploy.", True),),
+        unknown=(("deploy", "ask_user"),),
+        may=(("settle", 3), ("adopt", 3)),
+    )
+    said_at = told["unknown"][0]["since_ms"]
+    assert told["saying"][0]["started_at_ms"] <= said_at <= told["saying"][0]["last_event_at_ms"]
+    settle, adopt = told["may"]
+    for one in (settle["commands"][1], *adopt["commands"][:2]):
+        typed(daemon, one["command"])
+    told = explained(daemon)
+    assert tell(told) == Truth("done", done=(("deploy", None),))
+    assert (told["done"][0]["outcome"], told["done"][0]["settled"]) == ("not_run", "did_not_run")
+
+
+def test_a_call_that_is_to_be_looked_at(daemon: DaemonProcess, make_agent: MakeAgent) -> None:
+    agent = make_agent(daemon)
+    agent.do(f"{SUBMIT}\nintent('c2', 'deploy', policy='rerun-after-check')")
+    agent.do("turn.tool_started('c2')")
+    agent.kill()
+    unknown = (("deploy", "check_then_run"),)
+    assert tell(gone(daemon)) == Truth("cut", unknown=unknown, may=(("check", 3), RESUME))
+    look, resume = explained(daemon)["may"]
+    assert resume["python"] == "client.session('s').resume(accept=\"check\")"
+    typed(daemon, look["commands"][0]["command"])
+    (resume,) = explained(daemon)["may"]
+    assert resume["python"] == "client.session('s').resume()"
+
+
+def test_of_another_user_it_is_said_whose_a_command_is(
+    daemon: DaemonProcess, make_agent: MakeAgent
+) -> None:
+    agent = make_agent(daemon)
+    agent.do(CASES["cut within a word"][0])
+    agent.kill()
+    gone(daemon)
+    adopt = explained(daemon, "s", "--uid", str(os.getuid()))["may"][0]
+    whole, adopted, _ = adopt["commands"]
+    typed(daemon, whole["command"])
+    assert f" --uid {os.getuid()} " in whole["command"]
+    assert ("--uid" in adopted["command"], adopted["what"]) == (
+        False,
+        f"make messages of it, as user {os.getuid()}",
+    )
+
+
+def test_a_damaged_file(daemon: DaemonProcess, make_agent: MakeAgent) -> None:
+    """The daemon's directory stands in the commands, and those work."""
+    agent = make_agent(daemon)
+    agent.do(SUBMIT + IN_A_TOOL)
+    agent.kill()
+    gone(daemon)
+    assert daemon.terminate() == 0
+    path = daemon.events_path("s")
+    lines = path.read_bytes().splitlines(keepends=True)
+    lines[4] = lines[4].replace(b"port 80", b"port 81")
+    path.write_bytes(b"".join(lines))
+    daemon.start()
+    told = explained(daemon)
+    assert told["state"] == "blocked"
+    assert [one["kind"] for one in told["notes"]] == ["damage"]
+    assert "its file is damaged" in read(daemon)
+    (mend,) = [one for one in told["may"] if one["code"] == "session_damaged"]
+    look, repair = (shlex.split(one["command"]) for one in mend["commands"])
+    assert look == ["walld", "fsck", str(daemon.data)]
+    assert daemon.cli(*look[1:]).returncode == 2
+    assert daemon.terminate() == 0
+    assert daemon.cli(*repair[1:]).returncode == 0
+    daemon.start()
+    left = [one["code"] for one in explained(daemon)["may"]]
+    assert "session_damaged" not in left
+
+
+def test_nothing_is_nothing_and_who_cannot_ask_says_so(daemon: DaemonProcess) -> None:
+    done = daemon.cli("explain", "other", "--json", "--socket", daemon.socket_path)
+    assert (done.returncode, done.stdout) == (3, b"")
+    assert daemon.reader.session("other").explain() is None
+    done = daemon.cli("explain", "s", "--workspace", "/nowhere", "--socket", daemon.socket_path)
+    assert done.returncode == 66
+    daemon.kill()
+    done = daemon.cli("explain", "s", "--socket", daemon.socket_path)
+    assert (done.returncode, done.stdout) == (66, b"")

@@ -1,0 +1,175 @@
+"""A session explained: what is told of it, and how much of long texts."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from session_log import INTENT, Log
+
+from walld.sessions.gate.workers import Worker
+from walld.sessions.state.account import Unreleased
+from walld.sessions.views.explanation import explain
+
+DEPLOY = {"tool": "deploy", "arguments": {"to": "prod"}, "side_effect": "external-write"}
+
+
+def named(rows: list[dict[str, Any]]) -> list[str]:
+    return [one["call_id"] for one in rows]
+
+
+def test_each_call_stands_under_one_heading() -> None:
+    log = Log()
+    log.submit("t")
+    log.tool("t", "done", "started", "finished", **INTENT)
+    log.tool("t", "failed", "started", "finished:failed", **INTENT)
+    log.tool("t", "denied", "approval:denied", **INTENT)
+    log.tool("t", "unknown", "started", **DEPLOY | {"resume_policy": "never-rerun"})
+    log.tool("t", "pending", **INTENT | {"tool": "later"})
+    log.add("turn_interrupted", {"reason": "agent_lost"}, turn="t")
+    told = explain(log.events, session="s")
+    found = {name: named(told[name]) for name in ("done", "refused", "replaced", "unknown")}
+    assert found == {
+        "done": ["done", "failed"],
+        "refused": ["denied"],
+        "replaced": [],
+        "unknown": ["unknown"],
+    }
+    assert [(one["call_id"], one["action"]) for one in told["may"]] == [
+        ("unknown", "settle"),
+        ("pending", "run"),
+        (None, "resume"),
+    ]
+    assert told["unknown"][0]["since_ms"] == told["may"][0]["since_ms"] == 11_000
+    assert told["asked"][0]["ended_at_ms"] == 13_000
+
+
+def test_a_call_whose_place_a_retry_took_is_told_with_that() -> None:
+    log = Log()
+    log.submit("t")
+    log.tool("t", "c1", "started", **DEPLOY | {"resume_policy": "rerun-after-check"})
+    log.add("turn_interrupted", {"reason": "agent_lost"}, turn="t")
+    log.add(
+        "turn_submitted",
+        {"message_id": "m-t", "content": "hello", "retry_of": "t"},
+        turn="u",
+    )
+    log.tool("u", "k9", "started", "finished", **DEPLOY | {"resume_policy": "rerun-after-check"})
+    told = explain(log.events)
+    assert (named(told["done"]), named(told["replaced"]), told["unknown"]) == (["k9"], ["c1"], [])
+    assert told["replaced"][0]["replaced_by"] == "k9"
+    assert [one["retry_of"] for one in told["asked"]] == [None, "t"]
+
+
+def test_a_call_at_work_runs_and_is_not_unknown() -> None:
+    log = Log()
+    log.submit("t")
+    log.tool("t", "c", "started", **DEPLOY | {"resume_policy": "never-rerun"})
+    told = explain(log.events, workers=[Worker("t", None, 7, 0, is_asker=False, is_seen=True)])
+    assert (told["state"], named(told["running"]), told["unknown"]) == ("live", ["c"], [])
+    assert [(one["action"], one["commands"]) for one in told["may"]] == [("wait", [])]
+
+
+def test_the_last_verification_of_a_name_counts() -> None:
+    log = Log()
+    log.submit("t")
+    for name, ok in (("tests", False), ("lint", True), ("tests", True), (None, True)):
+        log.add("verification", {"ok": ok} | ({} if name is None else {"name": name}), turn="t")
+    told = [
+        (one["said"].get("name"), one["said"]["ok"], one["before"])
+        for one in explain(log.events)["verified"]
+    ]
+    assert told == [("lint", True, 0), ("tests", True, 1), (None, True, 0)]
+
+
+def test_what_was_spent_is_the_last_budget_and_all_tokens() -> None:
+    log = Log()
+    assert explain(log.events)["spent"] == {
+        "budget": None,
+        "exhausted": False,
+        "model_calls": 0,
+        "models": [],
+        "usage": {},
+    }
+    log.add("budget", {"remaining": 3})
+    log.add("budget", {"remaining": 0})
+    for used in ({"input_tokens": 10, "cached": True, "by": "x"}, {"input_tokens": 5}, None, "x"):
+        payload: dict[str, Any] = {"stream": "r", "calls": [], "model": "m1", "usage": used}
+        log.add("model_call", payload, leaf=False)
+    log.add("model_call", {"an application's": "own"}, leaf=False)
+    assert explain(log.events)["spent"] == {
+        "budget": {"remaining": 0},
+        "exhausted": True,
+        "model_calls": 4,
+        "models": ["m1"],
+        "usage": {"input_tokens": 15},
+    }
+
+
+def test_long_texts_are_cut_and_their_length_is_told() -> None:
+    log = Log()
+    log.submit("t", "x" * 3000)
+    arguments = {"text": "y" * 3000}
+    log.add("tool_intent", {"call_id": "c", "arguments": arguments, **INTENT}, turn="t")
+    log.add("tool_started", {"call_id": "c"}, turn="t")
+    log.add("tool_finished", {"call_id": "c", "result": "z" * 3000}, turn="t")
+    log.add("message", {"role": "assistant", "content": "w" * 3000}, turn="t")
+    told = explain(log.events)
+    (asked,), (done,) = told["asked"], told["done"]
+    assert (asked["content"], asked["content_cut"]) == ("x" * 1024, 3000)
+    assert (asked["answer"], asked["answer_cut"]) == ("w" * 1024, 3000)
+    assert (done["result"], done["result_cut"]) == ("z" * 1024, 3000)
+    assert (done["arguments"][:12], done["arguments_cut"]) == ('{"text": "yy', 3012)
+
+
+def test_what_a_reply_says_is_whole() -> None:
+    text = "w" * 3000
+    said = [{"role": "assistant", "content": text, "_wal_stream": "r", "_wal_seq": 1}]
+    told = explain([], replies=[Unreleased("r", None, said, has_ended=False)], session="s")
+    (row,) = told["saying"]
+    assert (row["text"], row["partial"], told["state"]) == (text, True, "cut")
+    assert told["asked"] == told["done"] == told["unknown"] == []
+
+
+def test_content_of_blocks_is_told_as_text() -> None:
+    log = Log()
+    blocks = [{"type": "text", "text": "look"}, {"type": "image", "source": "..."}, "there", 5]
+    log.say("user", blocks)
+    log.say("assistant", "I see")
+    log.say("assistant", [{"type": "tool_use", "id": "c", "name": "n", "input": {}}])
+    (row,) = explain(log.events)["asked"]
+    assert (row["content"], row["turn"]) == ("look\n[image]\nthere\n5", None)
+    assert row["answer"] == "I see", "what is a call alone is no answer"
+
+
+def test_notes_say_what_is_not_there() -> None:
+    log = Log()
+    log.add("forked", {"session": "a", "at": "e5"})
+    log.add("imported", {"begun": "e5", "missing": [[2, 3]]})
+    log.add("imported", {"ended": "e5"})
+    first = log.say("user", "hello")
+    log.say("user", "again")
+    log.add("compaction", {"summary": "greetings", "first_kept": first})
+    log.add("reply_expired", {"stream": "r", "characters": 5, "calls": 0}, leaf=False)
+    log.add("reply_expired", {"an application's": "own"}, leaf=False)
+    broken = {"first_seq": 9, "last_seq": 10, "offset": 1, "why": "crc", "seam": False}
+    told = explain(log.events, breaks=[broken], session="it's")
+    assert [(one["kind"], one["at_ms"]) for one in told["notes"]] == [
+        ("fork", 1000),
+        ("import", 2000),
+        ("expired", 7000),
+        ("compaction", 6000),
+        ("damage", None),
+    ]
+    damaged = next(one for one in told["may"] if one["code"] == "session_damaged")
+    assert [one["command"] for one in damaged["commands"]] == [
+        "walld fsck DATA",
+        """walld session repair 'it'"'"'s' --data DATA""",
+    ]
+
+
+def test_an_undone_message_says_so() -> None:
+    log = Log()
+    log.say("user", "hello")
+    log.say("user", "no")
+    log.add("undo", {"n": 1})
+    assert [one["gone"] for one in explain(log.events)["asked"]] == ["", "undone"]

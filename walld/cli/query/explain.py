@@ -1,0 +1,88 @@
+"""walld explain: what happened in a session, what is open, what to do now.
+
+Exit codes: 0 it is explained, whatever it says; 3 nothing was ever kept under that id; 66 cannot
+ask, or no such directory. Owns: asking, and what only the one who types knows of the commands: the
+socket, the workspace, the daemon's directory. Refuses: the answer (`views/explanation.py`),
+drawing it (`explain_page.py`).
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shlex
+import shutil
+import sys
+from typing import Any, Final
+
+import msgspec
+from walld_client.session.session_steps import SessionSteps
+from walld_client.wire import messages as wire
+
+from walld.cli.client import Daemon
+from walld.cli.exit_codes import DONE, NO_INPUT, NOTHING, complain
+from walld.cli.query.explain_page import render_explanation
+from walld.cli.session_client import SessionClient
+from walld.cli.show import as_json
+
+__all__ = ["run"]
+
+_OFFLINE: Final = ("walld fsck ", "walld session repair ")
+"""Commands that ask no daemon."""
+_OF_ITS_USER: Final = ("walld session settle ", "walld session adopt ")
+"""What is appended is always one's own: root does it as that user."""
+
+
+def run(options: argparse.Namespace) -> int:
+    """Print the answer to the four questions."""
+    if options.workspace is not None and not os.path.isdir(options.workspace):
+        complain(f"there is no directory {options.workspace}: nothing to compare with")
+        return NO_INPUT
+    with Daemon(options.socket, options.timeout) as daemon:
+        asking = SessionClient(daemon, options.uid)
+        session = SessionSteps(options.session, None, lambda _: [], None)
+        told = asking.run(session.explain(options.workspace))
+        if told is None:
+            complain(f"there is no session {options.session}")
+            return NOTHING
+        _complete(told["may"], options, daemon)
+    if options.json:
+        print(as_json(told))
+    else:
+        width = shutil.get_terminal_size().columns
+        print(render_explanation(told, width=width, colour=_has_colour()))
+    return DONE
+
+
+def _complete(rows: list[dict[str, Any]], options: argparse.Namespace, daemon: Daemon) -> None:
+    """Make each command one that can be typed as it is."""
+    if options.workspace is not None:
+        for row in rows:
+            if (row["python"] or "").endswith("('DIR')"):
+                row["python"] = f"{row['python'][:-7]}({options.workspace!r})"
+    typed = [one for row in rows for one in row["commands"]]
+    data = _data_of(daemon) if any(" DATA" in one["command"] for one in typed) else None
+    for one in typed:
+        command = one["command"]
+        if data is not None:
+            command = command.replace(" DATA", f" {shlex.quote(data)}")
+        if options.workspace is not None and command.endswith(" DIR"):
+            command = f"{command[:-3]}{shlex.quote(options.workspace)}"
+        if options.uid is not None and command.startswith(_OF_ITS_USER):
+            one["what"] += f", as user {options.uid}"
+        elif options.uid is not None and not command.startswith(_OFFLINE):
+            command += f" --uid {options.uid}"
+        if options.socket is not None and not command.startswith(_OFFLINE):
+            command += f" --socket {shlex.quote(options.socket)}"
+        one["command"] = command
+
+
+def _data_of(daemon: Daemon) -> str | None:
+    """The daemon's directory, where it tells."""
+    status = msgspec.msgpack.decode(daemon.ask(wire.Status(daemon.next_id())), type=dict[str, Any])
+    data = status.get("data")
+    return data if isinstance(data, str) else None
+
+
+def _has_colour() -> bool:
+    return sys.stdout.isatty() and "NO_COLOR" not in os.environ

@@ -1,0 +1,422 @@
+"""What happened, what is open, what may be done: a session explained after a crash.
+
+Owns: the shape of the answer, and how much of long texts it tells. Refuses: judging calls and turns
+(`gate/`), what may be typed (`gate/next_steps.py`), drawing.
+
+Everything told is of one set of events and replies, so no part of it contradicts another.
+"""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from walld_client.limits import PREVIEW_CHARS_MAX
+
+from walld.sessions.gate.next_steps import next_steps
+from walld.sessions.gate.possibly_run import calls_elsewhere
+from walld.sessions.gate.processes import NamedProcess
+from walld.sessions.gate.resume import resume
+from walld.sessions.gate.settle_targets import names_of
+from walld.sessions.gate.standing import standing
+from walld.sessions.gate.turn_history import History, TurnHistory, history_of
+from walld.sessions.gate.unreleased import said_before, said_in
+from walld.sessions.gate.workers import Worker
+from walld.sessions.state.account import Unreleased
+from walld.sessions.state.budget import is_exhausted
+from walld.sessions.state.call_account import OPEN, CallAccount
+from walld.sessions.state.events import Event, check_payload
+from walld.sessions.state.path import path, path_events, places
+from walld.sessions.views.messages import Fate, fates, submitted_message
+from walld.sessions.views.transcript import tool_view
+
+__all__ = ["explain"]
+
+_WORKED_ON: Final = frozenset(("at_work", "still_runs"))
+_OF_GATE: Final = (
+    *("turn", "stream", "call_id", "n", "tool", "arguments", "arguments_cut", "side_effect"),
+    *("resume_policy", "state", "since_ms", "may", "why", "settled"),
+)
+_CALLS: Final = frozenset(("tool_use", "tool_result", "thinking"))
+"""Blocks that are told elsewhere, or not meant for the user."""
+_CAME: Final = {"forked": "fork", "imported": "import"}
+
+
+def explain(
+    events: Sequence[Event],
+    workspace: Mapping[str, Any] | None = None,
+    missing_artifacts: Sequence[str | Mapping[str, Any]] = (),
+    budget: Mapping[str, Any] | None = None,
+    breaks: Sequence[Mapping[str, Any]] = (),
+    last_seq: int = 0,
+    replies: Sequence[Unreleased] = (),
+    workers: Sequence[Worker] = (),
+    now_ms: int | None = None,
+    policy: Mapping[str, Any] | None = None,
+    processes: Mapping[NamedProcess, str] | None = None,
+    session: str = "SESSION",
+) -> dict[str, Any]:
+    """The four questions: what was done, what was being said, what is unknown, what may I do.
+
+    Arguments are those of `resume()`. state: live | waits | blocked | cut | done (`standing`).
+    asked: messages of the user in order, each with what was answered. done: calls of which it is
+    known what became of them. refused: those that were denied. replaced: those that a later call
+    of the same message took the place of. unknown: those that may have run; running: the same, at
+    which a living process is. verified: the last entry of each name. spent: budget, tokens. saying:
+    replies that are not released. may: `next_steps`. notes: what is not there any more, and why.
+    Long texts are cut: `..._cut` is their whole length in characters (of an artifact, in bytes),
+    None where nothing is cut; what a reply was saying is whole. Times are ms since 1970. Raises
+    BadArgument.
+    """
+    gate = resume(
+        events,
+        workspace,
+        missing_artifacts,
+        budget,
+        breaks,
+        last_seq,
+        replies,
+        workers,
+        now_ms,
+        policy,
+        processes,
+        session,
+    )
+    account = history_of(events, [*said_in(replies, events), *said_before(replies, events)])
+    calls = [*account.calls.calls, *(elsewhere := calls_elsewhere(events))]
+    names = {id_: name[0] for id_, name in names_of(account.calls.calls, elsewhere).items()}
+    said_at = _said_at(replies)
+    is_open = {(one["call_id"], one["n"]) for one in gate["calls"] if one["may"] != "read_result"}
+    closed = [
+        one for one in calls if not one.is_served and (one.call_id, names[id(one)]) not in is_open
+    ]
+    unknown = [
+        _open_call(one, said_at)
+        for one in gate["calls"]
+        if one["outcome"] == "unknown"
+        if one["may"] != "read_result"
+    ]
+    spent = gate["budget"]
+    return {
+        "session": session,
+        "as_of": gate["as_of"],
+        "state": standing(gate),
+        "gate": {name: gate[name] for name in ("status", "boundary", "turn", "reasons")},
+        "workspace": {name: gate["workspace"][name] for name in ("verdict", "changed")},
+        "owner": gate["owner"],
+        "asked": _asked(events, account),
+        "done": [
+            _closed_call(one, names[id(one)])
+            for one in closed
+            if one.superseded_by is None and one.outcome not in (*OPEN, "denied", "withdrawn")
+        ],
+        "refused": [
+            _closed_call(one, names[id(one)]) | _refusal(one)
+            for one in closed
+            if one.outcome == "denied"
+        ],
+        "replaced": [
+            _closed_call(one, names[id(one)]) | {"replaced_by": one.superseded_by.call_id}
+            for one in closed
+            if one.superseded_by is not None and one.outcome in OPEN
+        ],
+        "verified": _verified(events),
+        "spent": {
+            "budget": spent,
+            "exhausted": spent is not None and is_exhausted(spent),
+            **_usage(events),
+        },
+        "saying": [_saying(one) for one in replies],
+        "unknown": [one for one in unknown if one["why"] not in _WORKED_ON],
+        "running": [one for one in unknown if one["why"] in _WORKED_ON],
+        "may": next_steps(session, gate, replies, _stopped(gate, account)),
+        "notes": _notes(events, breaks),
+    }
+
+
+def _stopped(gate: Mapping[str, Any], account: History) -> str | None:
+    """The turn that somebody may go on with: neither completed nor answered."""
+    turn = account.turns.get(gate["turn"] or "")
+    if turn is None or turn.state.state == "completed" or gate["boundary"] == "answered":
+        return None
+    return turn.state.turn_id
+
+
+# --- what was asked -------------------------------------------------------------------------------
+
+
+def _asked(events: Sequence[Event], account: History) -> list[dict[str, Any]]:
+    found = places(events)
+    on_path = {events[place].id for place in path(found)}
+    became = fates(events)
+    rows = [(turn.submitted.seq, _turn(turn, on_path, became)) for turn in account.turns.values()]
+    loose: list[tuple[int, dict[str, Any]]] = []
+    for event in account.loose:
+        role = event.payload.get("role")
+        if role == "user":
+            loose.append((event.seq, _row(event, event.payload, on_path, became)))
+        elif role == "assistant" and loose:
+            _answer(loose[-1][1], event)
+    return [row for _, row in sorted((*rows, *loose), key=lambda one: one[0])]
+
+
+def _turn(turn: TurnHistory, on_path: set[str], became: Mapping[str, Fate]) -> dict[str, Any]:
+    state = turn.state
+    row = _row(turn.submitted, submitted_message(turn.submitted), on_path, became)
+    row |= {
+        "turn": state.turn_id,
+        "message_id": state.message_id,
+        "state": state.state,
+        "reason": state.reason,
+        "retry_of": state.retry_of,
+        "ended_at_ms": None if turn.ended is None else turn.ended.at_ms,
+    }
+    for event in turn.said:
+        if event.type == "message" and event.payload.get("role") == "assistant":
+            _answer(row, event)
+    return row
+
+
+def _row(
+    event: Event, message: Mapping[str, Any], on_path: set[str], became: Mapping[str, Fate]
+) -> dict[str, Any]:
+    content, cut = _words(message)
+    return {
+        "turn": None,
+        "message_id": event.id,
+        "content": content,
+        "content_cut": cut,
+        "state": None,
+        "reason": None,
+        "retry_of": None,
+        "at_ms": event.at_ms,
+        "ended_at_ms": None,
+        "on_path": event.id in on_path,
+        "gone": became[event.id].gone if event.id in became else "",
+        "answer": None,
+        "answer_cut": None,
+        "answer_partial": False,
+    }
+
+
+def _answer(row: dict[str, Any], event: Event) -> None:
+    """The last words of the model count."""
+    text, cut = _words(event.payload)
+    if text:
+        row |= {"answer": text, "answer_cut": cut}
+        row["answer_partial"] = bool(event.payload.get("_partial"))
+
+
+def _words(message: Mapping[str, Any]) -> tuple[str, int | None]:
+    """Of a message, blocks without a text by their type."""
+    content = message.get("content")
+    blocks = content if isinstance(content, list) else [content]
+    text = "\n".join(filter(None, map(_block, blocks)))
+    named = message.get("_artifact")
+    return _cut(text, named)
+
+
+def _block(block: object) -> str:
+    if isinstance(block, str):
+        return block
+    if not isinstance(block, dict):
+        return "" if block is None else _json(block)
+    text = block.get("text")
+    if isinstance(text, str):
+        return text
+    return "" if block.get("type") in _CALLS else f"[{block.get('type')}]"
+
+
+# --- calls ----------------------------------------------------------------------------------------
+
+
+def _open_call(told: Mapping[str, Any], said_at: Mapping[tuple[str, str], int]) -> dict[str, Any]:
+    """Of the gate. What only a reply says began when that said it."""
+    row = {name: told[name] for name in _OF_GATE}
+    stream = told["of"].get("stream") or told["stream"]
+    if told["state"] == "said":
+        at_ms = said_at.get((stream, told["call_id"])) or said_at.get(("", told["call_id"]))
+        row["since_ms"] = at_ms or row["since_ms"]
+    return row
+
+
+def _said_at(replies: Sequence[Unreleased]) -> dict[tuple[str, str], int]:
+    """By stream and call id; "" for any stream: the newest of them."""
+    found: dict[tuple[str, str], int] = {}
+    for reply in replies:
+        at_ms = reply.facts.get("said_at_ms", {})
+        for message in reply.messages:
+            for one in message.get("tool_calls") or ():
+                if one.get("seq") in at_ms:
+                    for stream in (reply.stream_id, ""):
+                        found[stream, one["id"]] = at_ms[one["seq"]]
+    return found
+
+
+def _closed_call(call: CallAccount, n: int) -> dict[str, Any]:
+    view = tool_view(call)
+    arguments, arguments_cut = _value(view["arguments"])
+    has_result, result = call.result()
+    result, result_cut = _value(view.get("result", result if has_result else None))
+    settled = call.settled
+    return {
+        "turn": call.turn,
+        "stream": call.stream if call.turn is None else None,
+        "call_id": call.call_id,
+        "n": n,
+        "tool": call.state.tool,
+        "arguments": arguments,
+        "arguments_cut": arguments_cut,
+        "side_effect": call.risk[0],
+        "resume_policy": call.risk[1],
+        "outcome": call.outcome,
+        "at_ms": call.at_ms.get("started", call.begun.at_ms),
+        "duration_ms": call.duration_ms,
+        "result": result,
+        "result_cut": result_cut,
+        "files": sorted(view.get("files") or ()),
+        "observations": [_value(one)[0] for one in view["observations"]],
+        "settled": None if settled is None else settled.payload["word"],
+        "settled_by": None if settled is None else settled.payload.get("by"),
+        "note": None if settled is None else settled.payload.get("note"),
+    }
+
+
+def _refusal(call: CallAccount) -> dict[str, Any]:
+    who, why = call.denied_by()
+    return {"denied_by": "policy" if who == "A policy" else "user", "denied_because": why}
+
+
+# --- what else is known ---------------------------------------------------------------------------
+
+
+def _verified(events: Sequence[Event]) -> list[dict[str, Any]]:
+    """before: how many of the same name came before it. One without a name stands for itself."""
+    last: dict[object, Event] = {}
+    count = Counter[object]()
+    for event in events:
+        if event.type == "verification":
+            name = event.payload.get("name")
+            key = name if isinstance(name, str) else event.seq
+            count[key] += 1
+            last.pop(key, None)
+            last[key] = event
+    return [
+        {"at_ms": one.at_ms, "turn": one.turn, "said": one.payload, "before": count[key] - 1}
+        for key, one in last.items()
+    ]
+
+
+def _usage(events: Sequence[Event]) -> dict[str, Any]:
+    """Of the model's calls, as far as their entries have it: each number summed by its name."""
+    count, models, total = 0, dict[str, None](), Counter[str]()
+    for event in events:
+        if event.type != "model_call" or not isinstance(event.payload.get("stream"), str):
+            continue
+        count += 1
+        if isinstance(model := event.payload.get("model"), str):
+            models[model] = None
+        used = event.payload.get("usage")
+        for name, value in used.items() if isinstance(used, dict) else ():
+            if isinstance(value, (int, float)) and not isinstance(value, bool):
+                total[name] += value  # type: ignore[assignment]  # a float, too
+    return {"model_calls": count, "models": list(models), "usage": dict(total)}
+
+
+def _saying(reply: Unreleased) -> dict[str, Any]:
+    facts = reply.facts
+    calls = [
+        {
+            "call_id": one.get("id"),
+            "tool": one.get("name"),
+            "arguments": _value(one.get("arguments"))[0],
+            "arguments_cut": _value(one.get("arguments"))[1],
+            "outcome": one.get("outcome"),
+        }
+        for message in reply.messages
+        for one in message.get("tool_calls") or ()
+    ]
+    return {
+        "stream_id": reply.stream_id,
+        "turn": reply.turn,
+        "status": reply.status,
+        "owner_alive": reply.owner_alive,
+        "lost_reason": facts.get("lost_reason"),
+        "partial": facts.get("partial", not reply.has_ended),
+        "partial_reason": facts.get("partial_reason"),
+        "doubt": reply.unread,
+        "error": facts.get("error"),
+        "attempts": facts.get("attempts", 1),
+        "started_at_ms": facts.get("started_at_ms"),
+        "last_event_at_ms": facts.get("last_event_at_ms"),
+        "last_seq": facts.get("last_seq"),
+        "text": "".join(str(one.get("content") or "") for one in reply.messages),
+        "reasoning": "".join(str(one.get("reasoning") or "") for one in reply.messages),
+        "calls": calls,
+    }
+
+
+def _notes(events: Sequence[Event], breaks: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """kind: fork | import | expired | compaction | damage; at_ms: when that was written down."""
+    found: list[dict[str, Any]] = []
+    for event in events:
+        if event.type in _CAME and check_payload(event.type, event.payload) is None:
+            kept = ("session", "at", "missing", "ended")
+            told = {name: value for name, value in event.payload.items() if name in kept}
+            if told.keys() == {"ended"}:
+                continue
+            found.append({"kind": _CAME[event.type], "at_ms": event.at_ms} | told)
+        elif event.type == "reply_expired" and isinstance(event.payload.get("stream"), str):
+            found.append(
+                {"kind": "expired", "at_ms": event.at_ms, "turn": event.turn, **_lost(event)}
+            )
+    if (compaction := _compaction(events)) is not None:
+        found.append(compaction)
+    return found + [
+        {"kind": "damage", "at_ms": None, "why": one["why"]}
+        | {name: one[name] for name in ("first_seq", "last_seq")}
+        for one in breaks
+    ]
+
+
+def _lost(event: Event) -> dict[str, Any]:
+    return {name: value for name, value in event.payload.items() if name not in ("kind", "at_ms")}
+
+
+def _compaction(events: Sequence[Event]) -> dict[str, Any] | None:
+    """The one in force."""
+    on_path = path_events(events) if events else []
+    newest = next((one for one in reversed(on_path) if one.type == "compaction"), None)
+    if newest is None or check_payload("compaction", newest.payload) is not None:
+        return None
+    summary, cut = _cut(newest.payload.get("summary") or "", newest.payload.get("_artifact"))
+    first = newest.payload.get("first_kept")
+    told = {"kind": "compaction", "at_ms": newest.at_ms, "entry": newest.id, "first_kept": first}
+    return told | {"summary": summary, "summary_cut": cut}
+
+
+# --- long texts -----------------------------------------------------------------------------------
+
+
+def _value(value: object) -> tuple[object, int | None]:
+    """As it is, or the beginning of it as text; and its length then."""
+    if isinstance(value, dict) and isinstance(named := value.get("_artifact"), dict):
+        return _cut(str(named.get("preview") or ""), named)
+    if isinstance(value, str):
+        return _cut(value)
+    text = _json(value)
+    return (value, None) if len(text) <= PREVIEW_CHARS_MAX else _cut(text)
+
+
+def _cut(text: str, whole: object = None) -> tuple[str, int | None]:
+    """whole: names the artifact of which the text is the beginning."""
+    size = whole.get("size") if isinstance(whole, dict) else None
+    if len(text) > PREVIEW_CHARS_MAX:
+        return text[:PREVIEW_CHARS_MAX], size if isinstance(size, int) else len(text)
+    return text, size if isinstance(size, int) else None
+
+
+def _json(value: object) -> str:
+    return json.dumps(value, ensure_ascii=False)
