@@ -1,7 +1,8 @@
-"""Wrote the files in session_model_calls/, once. It refuses to write over them: they stay for ever.
+"""Wrote the files in session_model_calls/ and session_expired/, once each. It refuses to write over
+them: they stay for ever.
 
 What is left of two replies that went: one of a turn, cut in its second call, and one without a
-turn that brought the result of a call of the first.
+turn that brought the result of a call of the first. And of one that went for its age.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ from walld.ledger.line import chain_of, header_line, make_line
 from walld.ledger.store import LedgerStore
 
 SESSION_MODEL_CALLS = Path(__file__).parent / "session_model_calls"
+SESSION_EXPIRED = Path(__file__).parent / "session_expired"
 UID, SESSION = 1000, "chat/10"
 AT_MS = 1_795_953_611_123
 
@@ -42,11 +44,20 @@ EVENTS: list[tuple[str, str, dict[str, Any]]] = [
         | {"results": [{"call_id": "c3", "seq": 1, "outcome": "failed"}]},
     ),
 ]
+EXPIRED: list[tuple[str, str, dict[str, Any]]] = [
+    EVENTS[0],
+    (
+        "s1:expired",
+        "reply_expired",
+        {"stream": "s1", "started_at_ms": AT_MS + 1, "last_event_at_ms": AT_MS + 9, "last_seq": 212}
+        | {"status": "crashed", "partial_reason": "agent_lost", "characters": 1187, "calls": 1},
+    ),
+]
 
 
-def lines() -> list[bytes]:
+def lines(events: list[tuple[str, str, dict[str, Any]]]) -> list[bytes]:
     previous, made = chain_of(header_line(UID, SESSION)), []
-    for seq, (name, kind, payload) in enumerate(EVENTS, 1):
+    for seq, (name, kind, payload) in enumerate(events, 1):
         said = json.dumps(payload, separators=(",", ":")).encode()
         line = make_line(
             seq,
@@ -65,9 +76,11 @@ def lines() -> list[bytes]:
 
 
 def main() -> None:
-    SESSION_MODEL_CALLS.mkdir()
-    with RealDisk(str(SESSION_MODEL_CALLS)) as disk:
-        LedgerStore(disk).append(UID, SESSION, 1, lines())
+    for folder, events in ((SESSION_MODEL_CALLS, EVENTS), (SESSION_EXPIRED, EXPIRED)):
+        if not folder.exists():
+            folder.mkdir()
+            with RealDisk(str(folder)) as disk:
+                LedgerStore(disk).append(UID, SESSION, 1, lines(events))
 
 
 if __name__ == "__main__":

@@ -6,8 +6,10 @@ If a test here fails, the code is wrong, never the file.
 from __future__ import annotations
 
 from hashlib import sha256
+from pathlib import Path
 
 import make_session_model_calls
+import pytest
 from ledger_world import verify
 
 from walld.disk.real import RealDisk
@@ -15,19 +17,44 @@ from walld.ledger.store import LedgerStore
 from walld.sessions.gate.resume import resume
 from walld.sessions.state.call_account import arguments_hash
 from walld.sessions.state.entries import events_of
+from walld.sessions.views.explanation import explain
 from walld.sessions.views.messages import messages
+from walld.sessions.views.tree import tree
 
 FILES = make_session_model_calls.SESSION_MODEL_CALLS
+EXPIRED = make_session_model_calls.SESSION_EXPIRED
 UID, SESSION = make_session_model_calls.UID, make_session_model_calls.SESSION
 
 
-def test_the_files_are_those_that_were_written_then() -> None:
+@pytest.mark.parametrize(
+    ("files", "digest"),
+    [
+        (FILES, "51a9af03c2a5117b122a71c75c1c1b0bb0dd9b1fb342221c38df8fc8cf5fd8cf"),
+        (EXPIRED, "e59f68a274d26167b7e6f93025e103dfe17247a13027ca71a2c9981700e50ab8"),
+    ],
+)
+def test_the_files_are_those_that_were_written_then(files: Path, digest: str) -> None:
     """SHA-256 over names and bytes."""
     whole = sha256()
-    for path in sorted(FILES.rglob("*")):
+    for path in sorted(files.rglob("*")):
         if path.is_file():
-            whole.update(f"{path.relative_to(FILES)}\0".encode() + path.read_bytes())
-    assert whole.hexdigest() == "51a9af03c2a5117b122a71c75c1c1b0bb0dd9b1fb342221c38df8fc8cf5fd8cf"
+            whole.update(f"{path.relative_to(files)}\0".encode() + path.read_bytes())
+    assert whole.hexdigest() == digest
+
+
+def test_that_a_reply_went_for_its_age_is_told() -> None:
+    with RealDisk(str(EXPIRED), read_only=True) as disk:
+        events = events_of(LedgerStore(disk).read(UID, SESSION).lines)
+    told = [(one.id, one.type, one.payload) for one in events]
+    assert told == make_session_model_calls.EXPIRED
+    (note,) = explain(events)["notes"]
+    assert note == {
+        "kind": "expired",
+        "at_ms": events[1].at_ms,
+        "turn": "t1",
+        **make_session_model_calls.EXPIRED[1][2],
+    }
+    assert [one["bookkeeping"] for one in tree(events)["nodes"][1:]] == [True]
 
 
 def test_the_gate_and_messages_read_them_as_they_were_meant() -> None:

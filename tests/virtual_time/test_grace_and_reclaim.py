@@ -18,6 +18,7 @@ from walld_client.wire.framing import encode
 
 from walld import limits
 from walld.daemon.storage import partial_writer
+from walld.daemon.storage.partial_writer import PartialWriter
 
 START = wire.Start(1, 0, "r", "s")
 GRACE = limits.RECONNECT_GRACE_SECONDS
@@ -441,7 +442,47 @@ def test_of_a_partial_that_goes_for_its_age_its_session_knows_the_calls(
             await anyio.sleep(4 * LOOK)
             assert await recovered(virtual, "r") is None
             lines = [json.loads(line) for line in await asked(virtual, wire.Events(2, "s"))]
-            assert [line["id"] for line in lines] == ["e1", "r:1:call"]
+            assert [line["id"] for line in lines] == ["e1", "r:1:call", "r:expired"]
+
+    wall_clock(monkeypatch, [0.0])
+    run(main)
+
+
+def test_of_a_partial_that_goes_for_its_age_its_session_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Once, also where the daemon is killed between the line and the file; `explain` has it."""
+
+    async def main() -> None:
+        home = Home(tmp_path, retention_seconds=str(2 * LOOK))
+        submit = wire.NewEntry("turn_submitted", b'{"message_id":"m","content":"x"}', "t", turn="t")
+        async with living(home) as virtual:
+            await asked(virtual, wire.Append(1, "s", [submit], level="synced"))
+            with Peer(virtual) as agent:
+                agent.send(wire.Start(1, 0, "r", "s", turn_id="t"), wire.Token(1, 1, WORDS))
+                await agent.drain("synced")
+            virtual.engine.orphan(virtual.engine.registry.by_key[UID, "r"], "agent_lost")
+            await anyio.sleep(1.5 * LOOK)
+            assert json.loads(await asked(virtual, wire.Project(2, "s", "explain")))["saying"]
+            monkeypatch.setattr(PartialWriter, "resolve_partial", killed)
+            await anyio.sleep(4 * LOOK)
+            assert home.holds(WORDS), "its file did not go"
+            await virtual.crash()
+        monkeypatch.undo()
+        wall_clock(monkeypatch, [0.0])
+        async with living(home) as virtual:
+            await anyio.sleep(4 * LOOK)
+            assert home.holds(WORDS) == []
+            told = json.loads(await asked(virtual, wire.Project(3, "s", "explain")))
+            lines = [json.loads(line) for line in await asked(virtual, wire.Events(4, "s"))]
+        assert [one["id"] for one in lines if one["type"] == "reply_expired"] == ["r:expired"]
+        assert told["saying"] == []
+        (note,) = told["notes"]
+        assert (note["kind"], note["stream"], note["turn"]) == ("expired", "r", "t")
+        assert (note["characters"], note["calls"], note["last_seq"]) == (len(WORDS), 0, 1)
+
+    async def killed(*_names: object) -> None:
+        raise OSError("killed here")
 
     wall_clock(monkeypatch, [0.0])
     run(main)

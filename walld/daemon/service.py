@@ -199,7 +199,7 @@ class Daemon:
         self._checkpoints = checkpoints = Checkpoints(engine, flusher, files_of, sessions)
         intent_finisher = IntentFinisher(engine, flusher, files_of, sessions)
         self._turns = turns = TurnWatcher(engine, flusher, files_of, reader, sessions, wall_ms)
-        partial_writer.before_age = turns.keep_calls_of_partial
+        partial_writer.before_age = turns.keep_of_expired
         look = partial(worker.run, writer.check_owner)
         self.maintenance = Maintenance(
             engine,

@@ -1,9 +1,10 @@
 """Interrupts turns of dead processes and commits replies of ended turns.
 
-Owns: interrupting a turn, and moving a reply's messages, or what is to be known of its calls, into
-its session before it goes. Refuses: whose turn it is (`engine/session_log.py`), folding replies
-(`reply_reader.py`), what entries their messages are (`reply_messages.py`) and their calls
-(`released_calls.py`), opening (`open_sessions.py`).
+Owns: interrupting a turn, and moving a reply's messages, or what is to be known of its calls, or
+that it went for its age, into its session before it goes. Refuses: whose turn it is
+(`engine/session_log.py`), folding replies (`reply_reader.py`), what entries their messages are
+(`reply_messages.py`), their calls (`released_calls.py`) and their age (`expired_replies.py`),
+opening (`open_sessions.py`).
 
 Invariants
 - N5 A turn is interrupted by the kernel's word alone: its owner has exited, or the boot is another.
@@ -26,6 +27,7 @@ from walld_client.wire import messages as wire
 
 from walld import limits
 from walld.daemon import event_loop
+from walld.daemon.session_store.expired_replies import expired_entries
 from walld.daemon.session_store.interruption import interruption
 from walld.daemon.session_store.released_calls import ReadReply, ReleasedCalls
 from walld.daemon.session_store.reply_messages import ReplyMessages, placed
@@ -349,7 +351,13 @@ class TurnWatcher:
         elif await self._ledgers_of(stream):
             await self._keep(uid, await self._read(stream), stream.session_ids)
 
-    async def keep_calls_of_partial(self, uid: int, session: str, name: str) -> None:
+    async def keep_of_expired(self, uid: int, session: str, name: str) -> None:
+        """The same of a partial that goes for its age, and that it was there."""
+        await self.keep_calls_of_partial(uid, session, name, has_expired=True)
+
+    async def keep_calls_of_partial(
+        self, uid: int, session: str, name: str, *, has_expired: bool = False
+    ) -> None:
         """The same, by the names of its file."""
         if not self._engine.session_logs.may_have(uid):
             return
@@ -359,11 +367,23 @@ class TurnWatcher:
         except FormatError as error:  # who asks for it to go knows it by name
             _log.error("calls of a reply that is resolved are not known: %s", error)
             return
-        await self._keep(uid, read, () if read is None else (read.reply.session_id,))
+        session_ids = () if read is None else (read.reply.session_id,)
+        await self._keep(uid, read, session_ids, has_expired=has_expired)
 
-    async def _keep(self, uid: int, read: ReadReply | None, session_ids: Iterable[str]) -> None:
+    async def _keep(
+        self,
+        uid: int,
+        read: ReadReply | None,
+        session_ids: Iterable[str],
+        *,
+        has_expired: bool = False,
+    ) -> None:
         async with self._moving[uid]:
-            found = None if read is None else await self._left_of(read, session_ids, uid)
+            found = (
+                None
+                if read is None
+                else await self._left_of(read, session_ids, uid, has_expired=has_expired)
+            )
             if found is None:
                 return
             ledger, entries = found
@@ -381,10 +401,15 @@ class TurnWatcher:
         return not any(one.id in ledger.state.ids for one in entries)
 
     async def _left_of(
-        self, read: ReadReply, session_ids: Iterable[str], uid: int
+        self,
+        read: ReadReply,
+        session_ids: Iterable[str],
+        uid: int,
+        *,
+        has_expired: bool = False,
     ) -> tuple[SessionLog, list[wire.NewEntry]] | None:
         """Where its calls are to be known, and the entries that are not there yet. None: it has
-        none, or no session with a ledger.
+        none, or no session with a ledger. has_expired: one of them says so.
         """
         turn_id, ledger = read.reply.turn_id, None
         for session_id in dict.fromkeys(session_ids):
@@ -396,6 +421,9 @@ class TurnWatcher:
         entries = (
             None if ledger is None else await self._calls.entries(ledger, read, is_moved=False)
         )
+        if ledger is not None and has_expired:
+            expired = await expired_entries(self._sessions, ledger, read.reply)
+            entries = [*(entries or ()), *expired]
         return None if ledger is None or entries is None else (ledger, entries)
 
     async def _complete(self, stream: Stream) -> _Complete | None:
