@@ -11,7 +11,7 @@ known are kept wherever they stand.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, NamedTuple, TypeGuard
 
 import msgspec
@@ -20,13 +20,16 @@ __all__ = [
     "CAME_FROM",
     "KNOWN",
     "UNKNOWN",
+    "Child",
     "Event",
+    "Link",
     "Problem",
     "as_dict",
     "check_new",
     "check_payload",
     "check_type",
     "is_sha256",
+    "link_of",
     "unknown_turn",
 ]
 
@@ -55,10 +58,39 @@ _TYPE: Final = re.compile(r"[a-z][a-z0-9_.:/-]{0,99}")
 _SHA256: Final = re.compile(r"[0-9a-f]{64}")
 
 
+class Child(NamedTuple):
+    """What became of the session of a sub-agent, in its turns behind its link to a call.
+
+    turn: the newest of those. is_done: it was completed, or the model spoke last in it, to its end;
+    result: what it said last. status, reasons, owner: of the child's gate, where it is not done.
+    unread: why nobody knows.
+    """
+
+    turn: str | None = None
+    is_done: bool = False
+    result: object = None
+    status: str | None = None
+    reasons: Sequence[Mapping[str, Any]] = ()
+    owner: Mapping[str, Any] | None = None
+    unread: str | None = None
+
+
+class Link(NamedTuple):
+    """What joins a sub-agent's session and a call of its parent's. session: the other one.
+
+    of: the call, named as in a `tool_settled`.
+    """
+
+    session: str
+    call_id: str
+    of: dict[str, Any]
+
+
 class Event(msgspec.Struct, frozen=True, kw_only=True):
     """A line of the ledger. parent: the id it hangs on, None at the root.
 
-    leaf: False where it does not become the leaf. owner: of a turn, put there by the daemon.
+    leaf: False where it does not become the leaf. owner: of a turn, put there by the daemon. child:
+    what became of the session that a `child` entry names, for a view: it is in no line.
     """
 
     seq: int
@@ -73,6 +105,7 @@ class Event(msgspec.Struct, frozen=True, kw_only=True):
     leaf: bool = True
     owner: dict[str, Any] | None = None
     payload: dict[str, Any] = {}
+    child: Child | None = None
 
 
 class Problem(NamedTuple):
@@ -127,6 +160,15 @@ def check_payload(type: str, payload: dict[str, Any]) -> Problem | None:  # noqa
             return _bad(type, name, _kind(payload[name]), limit)
     check = _MORE.get(type)
     return None if check is None else check(payload)
+
+
+def link_of(payload: Mapping[str, Any]) -> Link | None:
+    """Of a `child` or `child_of`; None of an application's own entry of that type."""
+    session, call_id, of = (payload.get(name) for name in ("session", "call_id", "of"))
+    if not (isinstance(session, str) and isinstance(call_id, str) and isinstance(of, dict)):
+        return None
+    is_link = session and of.get("call_id") == call_id and _names_a_call(of)
+    return Link(session, call_id, of) if is_link else None
 
 
 def check_new(type: str, payload: dict[str, Any]) -> Problem | None:  # noqa: A002
@@ -344,7 +386,10 @@ KNOWN: Final[dict[str, tuple[_Field, ...]]] = {
         _Field("of", _names_a_call, "call_id, and turn or stream; or entry; or stream, seq"),
         _one_of("word", SETTLED),
     ),
-    "model_call": (),  # what an application had under that name before is taken
+    # What an application had under these names before is taken.
+    "model_call": (),
+    "child": (),
+    "child_of": (),
     "tool_started": (_CALL,),
     "tool_finished": (
         _CALL,

@@ -349,7 +349,7 @@ _TAKES: Final = {
     **dict.fromkeys(TOOL_TYPES, TailIndex._goes_on),
     "tool_intent": TailIndex._begins,
     "tool_started": TailIndex._begins,
-    "tool_settled": TailIndex._settled,
+    **dict.fromkeys(("tool_settled", "child"), TailIndex._settled),
     "model_call": TailIndex._left,
     "branch_summary": TailIndex._summary,
     "message": TailIndex._message,

@@ -15,7 +15,7 @@ from walld.sessions.state.path import NO_PLACE, path, places
 __all__ = ["tree"]
 
 _MARKS: Final = ("label", "leaf")
-_BESIDE: Final = ("model_call", "tool_settled")
+_BESIDE: Final = ("model_call", "tool_settled", "child", "child_of")
 """Bookkeeping where they do not become the leaf: else they are an application's own."""
 TEXT_CHARS: Final = 120
 """Of an entry's text in its node."""

@@ -67,6 +67,8 @@ export const NAMES: Record<string, string[]> = {
   tool_decision: ["call_id", "verdict"],
   tool_approval: ["call_id", "state"],
   tool_settled: ["of.turn", "of.stream", "of.entry", "of.call_id", "word"],
+  child: ["session", "call_id", "of.turn", "of.stream", "of.entry", "of.call_id"],
+  child_of: ["session", "call_id", "of.turn", "of.stream", "of.entry", "of.call_id"],
   model_call: [
     ...["stream", "status", "error_class", "finish_reason"],
     ...within("calls.[]", OF_GONE),

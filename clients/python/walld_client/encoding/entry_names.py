@@ -85,6 +85,10 @@ NAMES: Final[dict[str, tuple[str, ...]]] = {
     "tool_decision": ("call_id", "verdict"),
     "tool_approval": ("call_id", "state"),
     "tool_settled": ("of.turn", "of.stream", "of.entry", "of.call_id", "word"),
+    **dict.fromkeys(
+        ("child", "child_of"),
+        ("session", "call_id", "of.turn", "of.stream", "of.entry", "of.call_id"),
+    ),
     "model_call": (
         *("stream", "status", "error_class", "finish_reason"),
         *(f"{listed}.[].{name}" for listed in ("calls", "results") for name in _OF_GONE),

@@ -11,7 +11,7 @@ from walld.sessions.state.errors import BadArgument, UnknownProjection
 from walld.sessions.views.messages import messages
 from walld.sessions.views.projections import PROJECTIONS, project
 
-NAMES = "messages state turn tree transcript trace audit eval pending resume edit_target find"
+NAMES = "messages state turn tree transcript trace audit eval pending resume child edit_target find"
 
 
 def test_every_view_has_its_name() -> None:
