@@ -545,6 +545,13 @@ class Calls:
         elif kind == "observation":
             call.given["observation"] = whole_text(payload, "text") or ""
 
+    def _progressed(self, event: Event) -> None:
+        """Of a call that is known: it changes nothing else of it."""
+        known = self._of_name.get((event.turn, str(event.payload.get("call_id"))))
+        call = None if known is None else known.intended or known.newest
+        if call is not None:
+            call.progress = event
+
     def _lose_intent(self, turn: str, call_id: str, event: Event) -> CallAccount:
         """A start without an intent: another call ran, and that is no safer for it."""
         known, lost = (
@@ -697,6 +704,7 @@ _TAKES: Final[dict[str, Callable[[Calls, Event], None]]] = {
     "tool_intent": Calls._intend,
     "tool_settled": Calls._settled,
     "child": Calls._child,
+    "tool_progress": Calls._progressed,
     "model_call": Calls._model_called,
     "message": Calls._message,
     "message_edit": Calls._edited,

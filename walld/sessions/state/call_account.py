@@ -67,6 +67,7 @@ class CallAccount:
         "mixed",
         "model_call",
         "name",
+        "progress",
         "said_at",
         "said_in",
         "settled",
@@ -121,6 +122,8 @@ class CallAccount:
         """All of those."""
         self.child: Event | None = None
         """Names the session of the sub-agent whose work it is: the newest such entry."""
+        self.progress: Event | None = None
+        """What its program said last of how far it is."""
         self.again_seq = 0
         self.mixed = False
         self.key: object = None

@@ -19,6 +19,8 @@ import msgspec
 __all__ = [
     "CAME_FROM",
     "KNOWN",
+    "LIFECYCLE",
+    "QUEUED",
     "UNKNOWN",
     "Child",
     "Event",
@@ -28,6 +30,7 @@ __all__ = [
     "check_new",
     "check_payload",
     "check_type",
+    "declared_message",
     "is_sha256",
     "link_of",
     "unknown_turn",
@@ -49,8 +52,12 @@ UNKNOWN: Final = "unknown"
 APPROVALS: Final = ("asked", "granted", "denied")
 SETTLED: Final = ("ran", "did_not_run", "granted", "denied")
 """What a person may say of a call, also where its turn has ended."""
+QUEUED: Final = ("input", "steering")
+"""What a `queued` entry holds: a message for a turn to come, or words for the one at work."""
+LIFECYCLE: Final = ("running", "paused", "failed", "done")
 CAME_FROM: Final = frozenset(("forked", "imported"))
 """Types that tell what a session lacks of the one it came from."""
+_DECLARED: Final = ("user", "assistant", "system")
 SHOWN_CHARS: Final = 80
 """Of a refused value in a message."""
 
@@ -152,14 +159,33 @@ def check_payload(type: str, payload: dict[str, Any]) -> Problem | None:  # noqa
     fields = KNOWN.get(type)
     if fields is None:
         return check_type(type)  # a type that is known is a good name
+    if problem := _check(type, payload, fields):
+        return problem
+    check = _MORE.get(type)
+    return None if check is None else check(payload)
+
+
+def _check(type: str, payload: dict[str, Any], fields: tuple[_Field, ...]) -> Problem | None:  # noqa: A002
     for name, fits, limit, required in fields:
         if name not in payload:
             if required:
                 return _bad(type, name, "nothing", limit)
         elif not fits(payload[name]):
             return _bad(type, name, _kind(payload[name]), limit)
-    check = _MORE.get(type)
-    return None if check is None else check(payload)
+    return None
+
+
+def declared_message(event: Event) -> dict[str, Any] | None:
+    """The message that an application's own entry is declared to be, by `_message` of its payload:
+    a role that no tool has, and a text. None of any other entry.
+    """
+    told = event.payload.get("_message")
+    if not isinstance(told, dict) or event.type in KNOWN:
+        return None
+    role, content = told.get("role"), told.get("content")
+    if role not in _DECLARED or not isinstance(content, str) or not content:
+        return None
+    return {"role": role, "content": content, "_declared": event.type}
 
 
 def link_of(payload: Mapping[str, Any]) -> Link | None:
@@ -173,7 +199,7 @@ def link_of(payload: Mapping[str, Any]) -> Link | None:
 
 def check_new(type: str, payload: dict[str, Any]) -> Problem | None:  # noqa: A002
     """What keeps it from coming now. What is tried again is what it was."""
-    if problem := check_payload(type, payload):
+    if problem := check_payload(type, payload) or _check(type, payload, _NEW.get(type, ())):
         return problem
     is_first = type == "turn_submitted" and payload.get("retry_of") is None
     if not is_first or _CONTENT(payload["content"]):
@@ -390,6 +416,11 @@ KNOWN: Final[dict[str, tuple[_Field, ...]]] = {
     "model_call": (),
     "child": (),
     "child_of": (),
+    "queued": (),
+    "dequeued": (),
+    "tool_progress": (),
+    "session_info": (),
+    "compaction_failed": (),
     "tool_started": (_CALL,),
     "tool_finished": (
         _CALL,
@@ -418,6 +449,24 @@ KNOWN: Final[dict[str, tuple[_Field, ...]]] = {
     "lifecycle": (_Field("fingerprint", _or_null(_of_kind(dict)), "an object", False),),
 }
 """Type -> what its payload must hold."""
+
+
+_NEW: Final[dict[str, tuple[_Field, ...]]] = {
+    "queued": (
+        _Field("content", _CONTENT, _CONTENT_LIMIT),
+        _one_of("kind", QUEUED),
+        _optional_name("message_id"),
+    ),
+    "dequeued": (_name("target"),),
+    "tool_progress": (_CALL,),
+    "session_info": (
+        _Field("cwd", _or_null(_is_text), "a text or null", False),
+        _Field("version", _or_null(_is_text), "a text or null", False),
+    ),
+}
+"""Type -> what its payload must hold beside that to come now: an application may have had entries
+of its own of that type.
+"""
 
 
 def _check_edit(payload: dict[str, Any]) -> Problem | None:

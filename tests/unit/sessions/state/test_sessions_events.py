@@ -38,6 +38,8 @@ GOOD: list[tuple[str, dict[str, Any]]] = [
     ("tool_approval", {"call_id": "c", "state": "asked"}),
     ("child", {"session": "c", "call_id": "k", "of": {"turn": "t", "call_id": "k"}}),
     ("child", {"age": 7}),
+    *((one, {"age": 7}) for one in ("queued", "dequeued", "tool_progress", "session_info")),
+    ("compaction_failed", {"reason": "the model did not answer"}),
     ("child_of", {"session": "p", "call_id": "k", "of": {"turn": "t", "call_id": "k"}}),
     ("model_call", {"stream": "r", "calls": [{"call_id": "c", "outcome": "unknown"}]}),
     ("tool_settled", {"of": {"turn": "t", "call_id": "c"}, "word": "ran", "note": "seen"}),
