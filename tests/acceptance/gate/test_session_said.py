@@ -38,9 +38,14 @@ def test_it_stands_behind_a_kill_of_both(
     assert tool["progress"]["done"] == 1
     assert "it rains" in [one["content"] for one in session.messages()]
     assert session.messages("openai", last=1)[-1]["content"] == "it rains"
-    session.submit("then deploy", message_id="m2")
+    failure = session.project("eval")["failure"]
+    assert (failure["layer"], failure["why"]) == ("execution", "look (call c): unknown")
+    taken = session.submit("then deploy", message_id="m2")
     assert session.state()["queue"] == []
     assert session.state()["lifecycle"]["state"] == "running"
+    taken.completed()
+    session.append("verification", {"name": "tests", "passed": False}, leaf=False)
+    assert session.project("eval")["failure"]["layer"] == "verification"
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,7 @@ from ledger_world import verify
 from walld.disk.real import RealDisk
 from walld.ledger.store import LedgerStore
 from walld.sessions.state.entries import events_of
+from walld.sessions.views.evaluation import evaluation
 from walld.sessions.views.messages import messages
 from walld.sessions.views.state_view import state_view
 from walld.sessions.views.transcript import transcript
@@ -46,3 +47,4 @@ def test_it_says_what_it_said_then() -> None:
     assert [(one["name"], one["passed"]) for one in state["verifications"]] == [("tests", True)]
     (tool,) = transcript(events)[0]["tools"]
     assert tool["progress"]["done"] == 1
+    assert evaluation(events)["failure"] is None, "it is at work"

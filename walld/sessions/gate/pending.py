@@ -19,7 +19,7 @@ from walld.sessions.state.account import Unreleased, calls_in
 from walld.sessions.state.call_account import CallAccount
 from walld.sessions.state.events import Event
 
-__all__ = ["is_answered", "open_tools", "pending"]
+__all__ = ["is_answered", "is_unseen", "open_tools", "pending"]
 
 _ACTIONS: Final = {"asked": "approve", "approved": "run_tool", "intended": "decide_tool"}
 
@@ -150,7 +150,7 @@ def pending(
         found += [
             _of_call(call, "observe_tool") | {"artifact": _artifact(call)}
             for call in turn.tools
-            if _is_unseen(call, turn)
+            if is_unseen(call, turn)
         ]
     return sorted(found, key=lambda one: one["seq"])
 
@@ -180,7 +180,7 @@ def _of_call(call: CallAccount, action: str | None) -> dict[str, Any]:
     } | ({} if call.child is None else {"child": call.child_session})
 
 
-def _is_unseen(call: CallAccount, turn: TurnHistory) -> bool:
+def is_unseen(call: CallAccount, turn: TurnHistory) -> bool:
     """It ended, and neither an observation, a message of its result nor the model's next words
     stand behind it.
     """
