@@ -189,6 +189,10 @@ LEDGER_ENTRIES_MAX: Final = 1000
 """Entries of one request: all are taken in one step, and agents are read behind it."""
 LEDGER_LOST_MAX: Final = 1000
 """Seqs that are left out for one receipt, as many as a request may append."""
+CHILD_DEPTH_MAX: Final = 8
+"""Sessions of sub-agents below each other that a view looks into."""
+CHILDREN_MAX: Final = 64
+"""Those that are not done, and that one view looks into, on all ways down."""
 CHECKPOINT_BYTES: Final = 64 * KIB
 """A checkpoint is due when so many bytes of a session's lines wait for its file."""
 CHECKPOINT_SECONDS: Final = 60.0

@@ -21,7 +21,7 @@ from walld.daemon.session_store.message_pages import _Known
 from walld.ledger.line import chain_of, header_line, make_line
 from walld.sessions.state.account import Unreleased
 from walld.sessions.state.call_account import arguments_hash
-from walld.sessions.state.events import SETTLED, Event
+from walld.sessions.state.events import SETTLED, Child, Event
 from walld.sessions.views.message_page import NeedsMore, cursor_seq, page
 from walld.sessions.views.messages import messages
 from walld.sessions.views.tail_index import TailIndex
@@ -140,7 +140,25 @@ def gone(rand: random.Random, call_id: str) -> dict[str, Any]:
     return told | {"started_at_ms": rand.choice([0, 10**15]), "status": "cancelled"}
 
 
-def long_turns(seed: int) -> Log:
+def beside(rand: random.Random, log: Log, turn: str) -> None:
+    """A sub-agent's session that is a call's work, or an application's entry that is a message."""
+    if rand.random() < 0.5:
+        role = rand.choice(["user", "assistant", "system"])
+        log.offer("app.note", {"_message": {"role": role, "content": "noted"}})
+        return
+    of = {"turn": turn, "call_id": f"c{rand.randint(1, 9)}"}
+    log.offer("child", {"session": "c", "call_id": of["call_id"], "of": of}, leaf=False)
+
+
+def looked_at(event: Event, rand: random.Random) -> Event:
+    """A child's entry as a view has it."""
+    if event.type != "child":
+        return event
+    child = Child("s1", rand.random() < 0.7, "the child said")
+    return structs.replace(event, child=child)
+
+
+def long_turns(seed: int, *, is_more: bool = False) -> Log:
     """Few turns of many entries: retries, words of older turns, replies, calls settled late."""
     rand, log, turns = random.Random(seed), Log(), list[str]()
     for number in range(rand.randint(5, 60)):
@@ -157,6 +175,9 @@ def long_turns(seed: int) -> Log:
                 turn=turns[-1],
             ):
                 turns.pop()
+            continue
+        if is_more and rand.random() < 0.2:
+            beside(rand, log, rand.choice(turns[-2:]))
             continue
         turn, call_id = rand.choice([turns[-1], turns[-1], *turns[-2:]]), f"c{rand.randint(1, 9)}"
         of_turn = {"turn": turn} if rand.random() < 0.6 else {}
@@ -206,6 +227,15 @@ def test_pages_of_long_turns_are_slices() -> None:
     for seed in range(500):
         check_pages(long_turns(seed).events, (), seen, f"long turns {seed}")
     assert min(vars(seen).values()) > 50, vars(seen)
+
+
+def test_pages_with_sub_agents_and_declared_messages_are_slices() -> None:
+    seen = Seen()
+    for seed in range(300):
+        rand = random.Random(seed)
+        events = [looked_at(one, rand) for one in long_turns(seed, is_more=True).events]
+        check_pages(events, (), seen, f"beside {seed}")
+    assert min(vars(seen).values()) > 20, vars(seen)
 
 
 def test_pages_take_no_call_from_the_results_of_its_id() -> None:

@@ -192,6 +192,17 @@ class NullSession(SessionSteps):
     def __init__(self, session_id: str) -> None:
         super().__init__(session_id, None, lambda one: [], None)
 
+    def named_call(
+        self,
+        child: str,
+        call_id: str,
+        turn: str | None,
+        stream_id: str | None,
+        n: int | None,
+    ) -> Steps[dict[str, Any]]:
+        yield from ()
+        return {"turn": turn or new_entry_id(), "call_id": call_id}
+
     def turn_facts(
         self, turn_id: str | None, stream_id: str | None
     ) -> Steps[dict[str, Any] | None]:

@@ -172,6 +172,26 @@ def test_an_artifact_that_is_gone_and_put_again(daemon: DaemonProcess, cli: Cli)
     assert state(cli, "s") == judged(daemon, "s") == "done"
 
 
+def test_of_a_session_whose_sub_agent_works_it_is_looked_at_both(
+    daemon: DaemonProcess, make_agent: MakeAgent, cli: Cli
+) -> None:
+    """No word of it is kept: what changes is in the other session, or is who lives."""
+    parent, child = make_agent(daemon), make_agent(daemon)
+    parent.do(f"session = client.session('p'); turn = session.submit('go'); turn.{DEPLOY}")
+    parent.do("session.child('c', call_id='c1'); turn.tool_started('c1')")
+    child.do("sub = client.session('c').submit('look')")
+    child.do(f"sub.{DEPLOY.replace('c1', 'k')}; sub.tool_started('k')")
+    assert state(cli, "p") == "live"
+    parent.kill()
+    until(lambda: judged(daemon, "p") == "live", "the child lives")
+    assert state(cli, "p") == "live"
+    child.kill()
+    until(lambda: state(cli, "c") == "blocked", "nobody knows what became of its call")
+    assert state(cli, "p") == judged(daemon, "p") == "blocked"
+    daemon.reader.session("c").settle("k", "did_not_run")
+    assert state(cli, "p") == judged(daemon, "p") == "cut"
+
+
 def test_no_line_is_read_while_nothing_changed(daemon: DaemonProcess, cli: Cli) -> None:
     """Seen by damage in the middle of a file, which a disk does and no program: a word tells of it
     once something else changes, and the gate at once.

@@ -71,6 +71,11 @@ OF_A_SESSION: list[tuple[str, dict[str, Any], dict[str, str]]] = [
         | {"n": "count"},
     ),
     ("adopt", {}, {"stream_id": "id"}),
+    (
+        "child",
+        {"id": "C", "call_id": "c"},
+        {"id": "id", "call_id": "id", "turn": "id", "stream_id": "id", "n": "count"},
+    ),
     ("resume", {}, {"checked": "dict", "accept": "text", "timeout": "seconds"}),
     ("turn", {}, {"turn_id": "id", "stream_id": "id"}),
     ("fork", {"at": None, "new_id": "F"}, {"at": "name", "new_id": "id", "whole": "bool"}),

@@ -360,6 +360,8 @@ def _tool(page: Page, tool: Mapping[str, Any]) -> None:
     if isinstance(reply := tool.get("unreleased"), Mapping):
         stream, status = cell(reply.get("stream_id")), cell(reply.get("status"))
         more.append(("dim", f"of reply {stream}, {status}, not released"))
+    if child := cell(tool.get("child")):
+        more.append((None, f"the work of session {child}"))
     page.words(first, more, "  ")
     for name, mark in (("arguments", "("), ("result", "=>")):
         if shown := cell(tool.get(name)):

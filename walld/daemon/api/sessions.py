@@ -9,6 +9,7 @@ an empty list; neither is known where lines may stand in what cannot be read of 
 
 from __future__ import annotations
 
+import json
 import logging
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
@@ -20,6 +21,7 @@ from walld_client.wire import messages as wire
 from walld import limits
 from walld.daemon import event_loop
 from walld.daemon.api.artifacts import ArtifactRequests
+from walld.daemon.api.child_sessions import ChildSessions, Looking
 from walld.daemon.api.key_lookup import KeyLookup
 from walld.daemon.api.named_processes import seen_now
 from walld.daemon.api.paged_answers import PagedLines
@@ -28,11 +30,13 @@ from walld.daemon.api.standings import ASKED_MAX, Standings
 from walld.daemon.api.sync_tokens import SyncTokens
 from walld.daemon.session_store.files import Lines
 from walld.daemon.session_store.fork_contents import forked_session
+from walld.daemon.session_store.handles import SourceGone
 from walld.daemon.session_store.message_pages import MessagePages
 from walld.daemon.session_store.reply_messages import unreleased
 from walld.daemon.session_store.view_events import ViewEvents, written
 from walld.errors import FormatError, Misplaced, ProtocolError, Refusal
 from walld.ledger.line import line_seq
+from walld.sessions.gate.children import ChildrenUnknown, with_children
 from walld.sessions.gate.processes import processes_of
 from walld.sessions.gate.workers import Worker
 from walld.sessions.state.account import Unreleased
@@ -56,6 +60,7 @@ if TYPE_CHECKING:
     from walld.engine.producer import Connection, Process
     from walld.engine.session_log import SessionLog
     from walld.ledger.runs import Run
+    from walld.sessions.state.events import Child, Event
 
 __all__ = ["SessionRequests", "Taken"]
 
@@ -71,10 +76,14 @@ _NAMED = ("parent", "turn", "cause", "correlation", "key")
 _WRITTEN_SECONDS = 1.5
 """A reader waits so long for lines that the daemon made, and for replies that go to their session
 first; a disk that takes none keeps nobody."""
+_CHILDREN_TRIES = 4
+"""Of a view, while new ones come as it is made."""
 _OF_GATE = ("explain", "resume")
 """Views that look whether artifacts are there, and hear what hung up."""
 _OF_CALLS = ("audit", "pending", *_OF_GATE)
 """Views that know of replies that are not released, and of who is at work."""
+_OF_ENTRIES_ALONE = ("child", "edit_target", "find", "tree", "turn")
+"""Views that say nothing of what became of calls."""
 _WITHOUT_ENTRIES = ("pending", *_OF_GATE)
 """Of those the ones that tell of such replies alone, too."""
 _OF_TURNS = ("messages", "eval")
@@ -124,6 +133,7 @@ class SessionRequests:
             engine, sessions, turns, replies, self._view_events, files, self._workers, wall_ms
         )
         self._artifacts = ArtifactRequests(files, replies)
+        self._children = ChildSessions(self._view, self._begun, wall_ms)
         receipts = SyncTokens(engine, sessions, files.ledgers.deleted, wall_ms)
         self._receipt_of = receipts.of
         self._wall_ms = wall_ms
@@ -374,7 +384,7 @@ class SessionRequests:
         uid = self._replies.uid_of(connection, request.uid)
         await self._replies.taken(connection, request.seen)
         if request.name == "standing":
-            return await self._standing(connection, uid, request.arguments), None
+            return await self._standing(connection, uid, request), None
         await self._turns.settle(uid, request.session_id, _WRITTEN_SECONDS)
         try:
             arguments = msgspec.json.decode(request.arguments, type=dict[str, Any])
@@ -400,18 +410,19 @@ class SessionRequests:
                     arguments["workers"] = self._workers(connection, uid, request.session_id)
                 while True:
                     try:
-                        return await self._view(uid, request, arguments)
-                    except _SourceGone:
+                        looking = Looking((), [])
+                        return await self._view(connection, uid, request, arguments, looking)
+                    except SourceGone:
                         pass  # it may have been begun anew
             except ProtocolError as error:
                 raise Refusal(error.code, error.message, error.got, error.limit) from None
 
-    async def _standing(self, connection: Connection, uid: int, arguments: bytes) -> _Json:
+    async def _standing(self, connection: Connection, uid: int, request: wire.Project) -> _Json:
         """Of sessions that the arguments name: a word costs as much as a look where nothing
         changed.
         """
         try:
-            asked = msgspec.json.decode(arguments, type=_Asked).sessions
+            asked = msgspec.json.decode(request.arguments, type=_Asked).sessions
         except (msgspec.MsgspecError, UnicodeDecodeError) as error:
             raise Refusal("bad_argument", str(error), "", "sessions: a list of ids") from None
         if len(asked) > ASKED_MAX:
@@ -421,7 +432,18 @@ class SessionRequests:
             check_id("session_id", one)
         await self._replies.done(connection, uid)
         turn = self._views.setdefault(connection.uid, anyio.Lock())
-        return _dumps(await self._standings.words(connection, uid, asked, turn))
+
+        async def gate(session_id: str) -> Any:
+            one = msgspec.structs.replace(request, session_id=session_id, name="resume")
+            workers = await self._begun(connection, uid, session_id)
+            arguments: dict[str, Any] = {"now_ms": self._wall_ms(), "workers": workers}
+            try:
+                told, _ = await self._view(connection, uid, one, arguments, Looking((), []))
+            except SourceGone:
+                return None
+            return None if told is None else json.loads(told)
+
+        return _dumps(await self._standings.words(connection, uid, asked, turn, gate))
 
     async def _turn(self, uid: int, session_id: str, arguments: dict[str, Any]) -> _Json | None:
         """Out of the fold: who looks up its turn reads no session from its beginning."""
@@ -436,6 +458,12 @@ class SessionRequests:
             self._sessions.check_known(uid, session_id)
             return None
         return _dumps(turn_in(ledger.state.journal, **arguments))
+
+    async def _begun(self, connection: Connection, uid: int, session_id: str) -> list[Worker]:
+        """Who is at work on a session, once it is as its programs have left it."""
+        await self._turns.settle(uid, session_id, _WRITTEN_SECONDS)
+        await self._restored(uid, session_id)
+        return self._workers(connection, uid, session_id)
 
     async def _restored(self, uid: int, session_id: str) -> None:
         """It is open, so that who works on its turns is known behind a start, too."""
@@ -466,9 +494,39 @@ class SessionRequests:
         return found
 
     async def _view(
-        self, uid: int, request: wire.Project, arguments: dict[str, Any]
+        self,
+        connection: Connection,
+        uid: int,
+        request: wire.Project,
+        arguments: dict[str, Any],
+        looking: Looking,
     ) -> tuple[_Json | None, Lines | None]:
-        """The view, and what was read for it. _SourceGone where that is not there any more."""
+        """The view, and what was read for it. SourceGone where that is not there any more.
+
+        What became of its sub-agents' sessions is looked at while nothing of it is held: two long
+        sessions are not folded at once.
+        """
+        children: dict[str, Child | None] = {}
+        for _ in range(_CHILDREN_TRIES):
+            try:
+                return await self._view_with(uid, request, dict(arguments), children)
+            except ChildrenUnknown as unknown:
+                below = looking.below(request.session_id)
+                for entry in unknown.entries:
+                    children[entry.id] = await self._children.of(
+                        connection, request, uid, entry, below, arguments.get("policy")
+                    )
+        text = "sub-agents begin faster than they are looked at: ask again"
+        raise Refusal("behind", text, request.session_id, f"{_CHILDREN_TRIES} times")
+
+    async def _view_with(
+        self,
+        uid: int,
+        request: wire.Project,
+        arguments: dict[str, Any],
+        children: dict[str, Child | None],
+    ) -> tuple[_Json | None, Lines | None]:
+        """The same, with what became of children. Raises ChildrenUnknown where it needs others."""
         files = self._files
         # Before the session: what is moved there meanwhile is in both, and told once.
         replies, of_calls = list[Unreleased](), request.name in _OF_CALLS
@@ -484,7 +542,9 @@ class SessionRequests:
         if of_calls:
             arguments["replies"], replies = replies, []
         if request.name == "messages" and arguments.get("last") is not None:
-            told, found = await self._pages.page(uid, request.session_id, arguments, replies)
+            told, found = await self._pages.page(
+                uid, request.session_id, arguments, replies, children
+            )
             if told is not None:
                 return told, found
         with self._sessions.forks.source(uid, request.session_id) as source:
@@ -500,7 +560,8 @@ class SessionRequests:
             async with self._view_events.held(
                 uid, request.session_id, lines, keep, bytes_max=most
             ) as held:
-                told = await self._told_of(uid, request, arguments, replies, source, lines, held)
+                more = replies, children, source
+                told = await self._told_of(uid, request, arguments, *more, lines, held)
             return told, found
 
     async def _told_of(
@@ -509,6 +570,7 @@ class SessionRequests:
         request: wire.Project,
         arguments: dict[str, Any],
         replies: Sequence[Unreleased],
+        children: dict[str, Child | None],
         source: Source,
         found: Lines,
         held: HeldEvents,
@@ -522,7 +584,7 @@ class SessionRequests:
                     partial(self._artifacts.missing, uid, request.session_id, one)
                 )
             if missing and source.is_gone:  # they went with it
-                raise _SourceGone
+                raise SourceGone
             if not looks:
                 arguments["missing_artifacts"] = missing
         breaks = [broken._asdict() for broken in found.breaks]
@@ -533,7 +595,10 @@ class SessionRequests:
             arguments |= {"breaks": breaks, "session": request.session_id}
 
         def job() -> bytearray:
-            told: Any = project(request.name, events, arguments, replies)
+            seen: Sequence[Event] = events
+            if request.name not in _OF_ENTRIES_ALONE:
+                seen = with_children(events, children, arguments.get("replies") or replies)
+            told: Any = project(request.name, seen, arguments, replies)
             if request.name == "messages" and told is None:
                 # None that can be read: nil is "never written".
                 is_page = arguments.get("last") is not None
@@ -565,10 +630,6 @@ def _told(answer: list[bytes] | _Json | None, found: Lines | None) -> _WithBreak
     for one in breaks:
         del one["seam"]
     return answer, _dumps(breaks)
-
-
-class _SourceGone(Exception):
-    """A session was deleted while a view of it was made."""
 
 
 def _dumps(value: object) -> bytearray:

@@ -15,6 +15,8 @@ Invariants
 - Q6 A word is told again only where all that it was made of is as it was; liveness and the clock
   are asked at each ask. Bytes of artifacts are not read for it: one that is changed is found by the
   gate; one that is gone is found once, and looked for again until it is there.
+- Of a session that has begun a sub-agent whose work is not done no word is kept: what becomes of
+  that is told elsewhere.
 - An ask takes ASK_SECONDS and one session more at most: the rest is asked again.
 """
 
@@ -32,8 +34,9 @@ from walld.daemon import event_loop
 from walld.daemon.api.named_processes import seen_now
 from walld.daemon.session_store.files import Lines
 from walld.daemon.session_store.reply_messages import unreleased
-from walld.errors import FormatError, Refusal
+from walld.errors import FormatError, ProtocolError, Refusal
 from walld.sessions.gate.approvals import next_expiry
+from walld.sessions.gate.children import open_children
 from walld.sessions.gate.processes import NamedProcess, processes_of
 from walld.sessions.gate.resume import resume
 from walld.sessions.gate.standing import standing
@@ -43,7 +46,7 @@ from walld.sessions.views.audit import named_artifacts
 from walld.sessions.views.event_memory import shortened
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Awaitable, Callable, Mapping, Sequence
 
     from walld.daemon.api.replies import ReplyRequests
     from walld.daemon.session_store.handles import Files
@@ -52,6 +55,8 @@ if TYPE_CHECKING:
     from walld.daemon.session_store.view_events import HeldEvents, ViewEvents
     from walld.engine.engine import Engine
     from walld.engine.producer import Connection
+
+    _Gate = Callable[[str], Awaitable[Mapping[str, Any] | None]]
 
 __all__ = ["ASKED_MAX", "Standings"]
 
@@ -123,12 +128,18 @@ class Standings:
         self._words.pop((uid, session_id), None)
 
     async def words(
-        self, connection: Connection, uid: int, session_ids: Sequence[str], turn: anyio.Lock
+        self,
+        connection: Connection,
+        uid: int,
+        session_ids: Sequence[str],
+        turn: anyio.Lock,
+        gate: _Gate,
     ) -> dict[str, str | None]:
         """Session id -> live | waits | blocked | cut | done; None where that cannot be known now.
 
         Of the first of them, and of as many more as there is time for. turn: of who asks, given to
-        others between two sessions. OSError where the files cannot be looked at.
+        others between two sessions. gate: all that it says of one now, its sub-agents looked at;
+        None where it is gone. OSError where the files cannot be looked at.
         """
         until = event_loop.now() + ASK_SECONDS
         length = self._files.ledgers.length
@@ -148,8 +159,8 @@ class Standings:
                 word = self._kept(uid, session_id, made, seen)
                 if word is None:
                     async with turn:
-                        word = await self._find(uid, session_id, made)
-            except (Refusal, FormatError, OSError) as error:
+                        word = await self._find(uid, session_id, made, gate)
+            except (Refusal, ProtocolError, FormatError, OSError) as error:
                 _log.info("where a session stands is not known: %s", error)
                 word = None
             told[session_id] = word
@@ -186,7 +197,7 @@ class Standings:
         self._keep(uid, session_id, found._replace(made=made))  # how long its file is may be new
         return found.word
 
-    async def _find(self, uid: int, session_id: str, made: _Made) -> str | None:
+    async def _find(self, uid: int, session_id: str, made: _Made, gate: _Gate) -> str | None:
         """The gate's word now, kept for the next ask. None of a session that is not there."""
         files, replies = self._files, list[Unreleased]()
         # Before the session: what is moved there meanwhile is in both, and told once.
@@ -208,13 +219,16 @@ class Standings:
                 judge = partial(self._judged, session_id, held, made, replies)
                 found = await files.views.run(judge)
                 missing = list[dict[str, Any]]()
-                if not isinstance(found, _Word):
+                if isinstance(found, list):
                     gone = partial(self._gone, uid, session_id, found)
                     missing = await files.thread.run(gone)
                     found = await files.views.run(partial(judge, missing))
-            assert isinstance(found, _Word)
-            if is_as_made and not missing and not source.is_gone:
+            assert not isinstance(found, list)
+            if found is not None and is_as_made and not missing and not source.is_gone:
                 self._keep(uid, session_id, found)
+        if found is None:
+            told = await gate(session_id)
+            return None if told is None else standing(told)
         return found.word
 
     def _judged(
@@ -224,11 +238,13 @@ class Standings:
         made: _Made,
         replies: list[Unreleased],
         missing: list[dict[str, Any]] | None = None,
-    ) -> _Word | list[dict[str, Any]]:
-        """The word; or, where nobody has looked for them, the artifacts that the events name. For
-        the views' thread.
+    ) -> _Word | list[dict[str, Any]] | None:
+        """The word; or, where nobody has looked for them, the artifacts that the events name; None
+        where it takes a look at other sessions. For the views' thread.
         """
         events, lines, now_ms = held.events, held.found, self._wall_ms()
+        if open_children(events, replies):
+            return None
         if missing is None and (named := named_artifacts(events)):
             return named
         processes = seen_now(processes_of(events))

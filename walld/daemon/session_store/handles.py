@@ -1,6 +1,6 @@
 """Handles that the parts of the session store share: its files and their threads, a session in use.
 
-Owns: the two types. Refuses: everything that is done with them.
+Owns: the three types. Refuses: everything that is done with them.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from walld.ledger.snapshot import SnapshotStore
     from walld.ledger.store import LedgerStore
 
-__all__ = ["Files", "Source"]
+__all__ = ["Files", "Source", "SourceGone"]
 
 
 class Files(NamedTuple):
@@ -34,3 +34,7 @@ class Source:
     def __init__(self, uid: int, session_id: str) -> None:
         self.key = uid, session_id
         self.is_gone = False
+
+
+class SourceGone(Exception):
+    """A session was deleted while a view of it was made."""

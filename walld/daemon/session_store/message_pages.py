@@ -21,6 +21,7 @@ from walld import limits
 from walld.daemon.session_store.view_events import written
 from walld.errors import FormatError, ProtocolError, Refusal
 from walld.ledger.line import are_whole
+from walld.sessions.gate.children import ChildrenUnknown, with_children
 from walld.sessions.state.entries import line_event
 from walld.sessions.state.events import Event
 from walld.sessions.views.event_memory import shortened
@@ -28,13 +29,14 @@ from walld.sessions.views.message_page import NeedsMore, cursor_seq, page
 from walld.sessions.views.tail_index import TailIndex
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Iterable, Mapping, Sequence
 
     from walld.daemon.session_store.files import Lines
     from walld.daemon.session_store.open_sessions import Sessions
     from walld.daemon.session_store.view_events import HeldEvents, ViewEvents
     from walld.daemon.storage.disk_threads import Worker
     from walld.sessions.state.account import Unreleased
+    from walld.sessions.state.events import Child
 
 __all__ = ["MessagePages"]
 
@@ -108,10 +110,11 @@ class MessagePages:
         session_id: str,
         arguments: dict[str, Any],
         replies: Sequence[Unreleased],
+        children: Mapping[str, Child | None],
     ) -> tuple[bytearray | None, Lines | None]:
         """The page as JSON, and what was read for it; None: it has to be made of all.
 
-        Raises Refusal, also where what it is made of is too long; ProtocolError.
+        Raises Refusal, also where what it is made of is too long; ProtocolError, ChildrenUnknown.
         """
         key, last = (uid, session_id), arguments["last"]
         if last is None or last < 1:
@@ -135,9 +138,9 @@ class MessagePages:
             keep = None if end is None else partial(_shortened_from, end)
             try:
                 async with self._view_events.held(uid, session_id, found, keep, tail_from) as held:
-                    job = partial(_page, known, held, start, end, arguments, replies)
+                    job = partial(_page, known, held, (start, end), arguments, replies, children)
                     is_known, told = await self._views.run(job)
-            except (ProtocolError, Refusal):
+            except (ProtocolError, Refusal, ChildrenUnknown):
                 self._keep(key, known)
                 raise
             if not is_known:
@@ -175,15 +178,16 @@ class MessagePages:
 def _page(
     known: _Known,
     held: HeldEvents,
-    start: int,
-    end: int | None,
+    places: tuple[int, int | None],
     arguments: dict[str, Any],
     replies: Sequence[Unreleased],
+    children: Mapping[str, Child | None],
 ) -> tuple[bool, bytearray | None]:
     """For the thread: whether the index is of these lines, and the page where they suffice.
 
-    end: where the events are shortened from.
+    places: where the events begin, and where they are shortened from.
     """
+    start, end = places
     if held.events[0].seq != start or held.tail[:1] != [known.line]:
         return False, None
     known.take(held.tail[1:])
@@ -194,11 +198,12 @@ def _page(
     brings = any(message.get("tool_results") for one in replies for message in one.messages)
     if end is not None and not known.index.is_independent(end):
         return True, None  # what came since acts on both sides of it
+    events = with_children(held.events, children, replies)
     if start <= 1:
-        return True, written(page(held.events, unreleased=replies, **arguments), held)
+        return True, written(page(events, unreleased=replies, **arguments), held)
     if brings or not known.index.is_independent(begin):
         return True, None
-    events = held.events[begin - start :]
+    events = events[begin - start :]
     try:
         opening = known.index.opening(begin, events)
         told = page(events, unreleased=replies, opening=opening, **arguments)

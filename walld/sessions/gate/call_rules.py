@@ -1,4 +1,4 @@
-"""What may be done with one call: nineteen rules, of which the first that holds says the word.
+"""What may be done with one call: rules, of which the first that holds says the word.
 
 Owns: the rules, their order and what they look at. Refuses: finding the facts (`resume.py`).
 
@@ -34,7 +34,8 @@ class CallFacts(NamedTuple):
     side_effect, resume_policy, idempotency: as declared, or `undeclared`; who declares no
     idempotency has an unsafe call. process, of the call: gone | running | unseen. policy_now, of
     who asks: not_given | allows | asks | denies. workspace, since it was last looked at: same |
-    changed | unseen. worker, on its turn or reply: nobody | asker | other.
+    changed | unseen. worker, on its turn or reply: nobody | asker | other. child, the gate of the
+    sub-agent's session whose work the call is: nobody (looked) | ok | check | blocked | at_work.
     """
 
     stage: str
@@ -45,6 +46,7 @@ class CallFacts(NamedTuple):
     policy_now: str = "not_given"
     workspace: str = "unseen"
     worker: str = "nobody"
+    child: str = "nobody"
 
     @property
     def may_have_started(self) -> bool:
@@ -55,6 +57,11 @@ class CallFacts(NamedTuple):
     def wants_grant(self) -> bool:
         """Its own policy, or that of who asks, wants a person's word before it runs."""
         return self.resume_policy == "require-user-confirmation" or self.policy_now == "asks"
+
+    @property
+    def asks_anew(self) -> bool:
+        """Who asks wants a person's word for a call that may have started."""
+        return self.may_have_started and self.policy_now == "asks"
 
 
 class Rule(NamedTuple):
@@ -79,8 +86,17 @@ RULES: Final = (
         "approval_stale",
     ),
     Rule("M7", lambda c: c.stage == "intended" and c.wants_grant, "ask_user", "approval_pending"),
+    Rule("C1", lambda c: c.child == "at_work", "never", "at_work"),
+    Rule("C2", lambda c: c.child == "blocked", "never", "child"),
+    Rule(
+        "C3",
+        lambda c: c.child == "check" and not (c.stage == "intent_lost" or c.asks_anew),
+        "check_then_run",
+        "child",
+    ),
     Rule("M8", lambda c: not c.may_have_started, "run", "never_started"),
     Rule("M9", lambda c: c.stage == "intent_lost", "never", "intent_lost"),
+    Rule("C4", lambda c: c.child == "ok" and not c.asks_anew, "run", "child"),
     Rule(
         "M10",
         lambda c: c.stage == "unknown_granted" and c.policy_now != "asks",

@@ -9,6 +9,7 @@ from collections.abc import Container, Mapping, Sequence
 from typing import Any, Final
 
 from walld.sessions.gate.approvals import is_stale, takes_over
+from walld.sessions.gate.children import child_of, child_word
 from walld.sessions.gate.possibly_run import calls_elsewhere, may_have_started
 from walld.sessions.gate.processes import NamedProcess, process_of, seen, start_of
 from walld.sessions.gate.turn_history import History, TurnHistory, history_of
@@ -18,7 +19,7 @@ from walld.sessions.state.account import Unreleased, calls_in
 from walld.sessions.state.call_account import CallAccount
 from walld.sessions.state.events import Event
 
-__all__ = ["is_answered", "open_tools", "pending"]
+__all__ = ["is_answered", "is_unseen", "open_tools", "pending"]
 
 _ACTIONS: Final = {"asked": "approve", "approved": "run_tool", "intended": "decide_tool"}
 
@@ -88,7 +89,7 @@ def pending(
     that its start named, which `owner` names.
 
     run_tool: it was approved, or is the retry of one that was, in a turn that was neither retried
-    nor completed.
+    nor completed; or it is the work of a sub-agent, whose session, `child`, may go on.
     settle_tool: it started, or may have, and has no result: somebody has to look what became of it;
     its seq is that of its intent, of the message that said a call that nobody intended (its state
     is said), or of what told of a call whose intent is not here.
@@ -139,13 +140,17 @@ def pending(
             found.append(_of_call(call, None) | {"owner": worker.told()})
         elif action == "settle_tool" and (owner := _running(call, processes or {})) is not None:
             found.append(_of_call(call, None) | {"owner": owner.told()})
+        elif (child := child_of(call)) is not None and child.owner is not None:
+            found.append(_of_call(call, None) | {"owner": dict(child.owner)})
+        elif action == "settle_tool" and not is_doubtful and child_word(call) == "ok":
+            found.append(_of_call(call, "run_tool"))
         else:
             found.append(_of_call(call, action))
     for turn in to_answer:
         found += [
             _of_call(call, "observe_tool") | {"artifact": _artifact(call)}
             for call in turn.tools
-            if _is_unseen(call, turn)
+            if is_unseen(call, turn)
         ]
     return sorted(found, key=lambda one: one["seq"])
 
@@ -172,10 +177,10 @@ def _of_call(call: CallAccount, action: str | None) -> dict[str, Any]:
         "state": state,
         "side_effect": call.risk[0],
         "resume_policy": call.risk[1],
-    }
+    } | ({} if call.child is None else {"child": call.child_session})
 
 
-def _is_unseen(call: CallAccount, turn: TurnHistory) -> bool:
+def is_unseen(call: CallAccount, turn: TurnHistory) -> bool:
     """It ended, and neither an observation, a message of its result nor the model's next words
     stand behind it.
     """

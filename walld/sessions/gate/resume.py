@@ -37,6 +37,7 @@ from walld_client.limits import PREVIEW_CHARS_MAX
 
 from walld.sessions.gate.approvals import is_stale, takes_over, was_granted_again
 from walld.sessions.gate.call_rules import CallFacts, rule_of
+from walld.sessions.gate.children import child_reasons, child_word
 from walld.sessions.gate.pending import is_answered, open_tools
 from walld.sessions.gate.policy_now import words_of
 from walld.sessions.gate.possibly_run import calls_elsewhere, may_have_started, unfinished_imports
@@ -72,7 +73,10 @@ _BOUNDARIES: Final = {
     "observed": "observed",
 }
 _NEWER: Final = frozenset(
-    ("why", "stream", "settled", "n", "of", "arguments", "arguments_cut", "since_ms", "settle")
+    (
+        *("why", "stream", "settled", "n", "of", "child"),
+        *("arguments", "arguments_cut", "since_ms", "settle"),
+    )
 )
 """What clients of 0.1.0 were not told of a call."""
 _OWN_CODES: Final = frozenset(("still_runs", "policy_denies", "approval_stale"))
@@ -171,6 +175,8 @@ def resume(
     `tool_settled`. arguments: as they are known; where they are long, the beginning of their JSON
     text, and arguments_cut, how long that is. since_ms: when it came to its state. settle: words of
     a settlement that would change what may be done with it.
+    child: the session of the sub-agent whose work a call is; while that is not done the reasons are
+    those of its gate, each with this call's name, its `session`, and as that told it in `of_child`.
     tools: those without a result, with `may` in other words: replay | rerun_after_check | ask_user
     | never.
     as_of: the newest entry that it is about; None where there is none.
@@ -195,7 +201,9 @@ def resume(
     is_worked_on, word_of = _worked_on(workers, said), words_of(policy)
     facts = [
         _facts_of(call, compared, call.begun.id in doubtful, is_worked_on(call), now_ms)._replace(
-            policy_now=word_of(call), process=seen(call, processes or {})
+            policy_now=word_of(call),
+            process=seen(call, processes or {}),
+            child=child_word(call),
         )
         for call in open_calls
     ]
@@ -231,6 +239,7 @@ def resume(
         for told in judged
     ]
     reasons = _of_calls(open_calls, judged, account, commands)
+    reasons += child_reasons(open_calls)
     reasons += work_reasons(workers)
     reasons += _of_workspace(events, compared)
     reasons += _of_artifacts(missing_artifacts)
@@ -285,7 +294,7 @@ def _of_calls(
     }
     reasons = []
     for told, call, command in zip(judged, calls, commands, strict=True):
-        if told["may"] not in _ASKS or told["why"] == "at_work":
+        if told["may"] not in _ASKS or told["why"] in ("at_work", "child"):
             continue  # of one that somebody is at, its worker is the reason
         verdict, asks = _ASKS[told["may"]]
         asks = _BECAUSE.get(told["why"], asks)
@@ -531,6 +540,7 @@ def _judged(
         "why": rule.why,
         "stream": tool.stream if tool.turn is None else None,
         "settled": None if tool.settled is None else tool.settled.payload["word"],
+        "child": tool.child_session,
         "n": name[0],
         "since_ms": tool.at_ms.get(tool.state.state, tool.begun.at_ms),
         "settle": [],

@@ -18,14 +18,15 @@ _OF_WORKSPACE: Final = frozenset(("workspace_not_compared", "workspace_unknown")
 def standing(gate: Mapping[str, Any]) -> str:
     """The first that holds, of what `resume()` said.
 
-    live: a living process works on a turn or a reply, who asks among them. waits: all that is in
-    the way is a yes or a no of a person. blocked: something else is. cut: a reply is not released
-    and its owner is gone, or work stopped before its end, or is to be looked at. done: none of it;
-    a workspace that nobody looked at makes no finished work unfinished.
+    live: a living process works on a turn or a reply, who asks among them; of a sub-agent, too.
+    waits: all that is in the way is a yes or a no of a person. blocked: something else is. cut: a
+    reply is not released and its owner is gone, or work stopped before its end, or is to be looked
+    at. done: none of it; a workspace that nobody looked at makes no finished work unfinished.
     """
     replies = gate["replies"]
     speaks = any(one["status"] == "live" and one["owner_alive"] for one in replies)
-    if gate["owner"] is not None or gate["own_turns"] or speaks:
+    works = any(one["code"] == "at_work" for one in gate["reasons"])
+    if gate["owner"] is not None or gate["own_turns"] or speaks or works:
         return "live"
     in_the_way = [one for one in gate["reasons"] if one["verdict"] == "blocked"]
     if in_the_way:

@@ -40,7 +40,7 @@ from typing import Any, Final, NamedTuple
 from walld_client.recovered.provider import blocks_alone
 
 from walld.sessions.state.artifacts import whole_text
-from walld.sessions.state.call_account import CallAccount, supersede
+from walld.sessions.state.call_account import OPEN, CallAccount, supersede
 from walld.sessions.state.events import (
     CAME_FROM,
     FINER_EFFECTS,
@@ -49,6 +49,7 @@ from walld.sessions.state.events import (
     UNKNOWN,
     Event,
     check_payload,
+    link_of,
 )
 from walld.sessions.state.tools import TOOL_TYPES, ToolState, take_tool, tool_state_of
 
@@ -139,6 +140,8 @@ class Calls:
         """Stream -> turn of its reply."""
         self._early: list[tuple[str | None, str, Mapping[str, Any], int]] = []
         """Results of calls that nobody said yet: of a reply that is released later."""
+        self._parents: list[CallAccount] = []
+        """Calls that are the work of sub-agents; one may stand there twice."""
         self._unsettled: list[Event] = []
         """What somebody said of calls that nobody said yet, in order."""
         self.calls: list[CallAccount] = []
@@ -234,12 +237,14 @@ class Calls:
             self._bring(of_turn, one)
         unsettled, self._unsettled = self._unsettled, []
         for event in unsettled:
-            self._settled(event)
+            _TAKES[event.type](self, event)
         for of_turn, call_id, held, seq in reversed(self._early):
             if (of_turn, call_id) in self._of_name:
                 found = self._answerable_call(of_turn, call_id)
                 if found is not None and found.turn == of_turn and not found.has_result:
                     _answer(found, held, seq)
+        for call in self._parents:
+            _take_child(call)
         if any(self.turns.values()):
             supersede(self.calls, self.turns)
 
@@ -541,6 +546,13 @@ class Calls:
         elif kind == "observation":
             call.given["observation"] = whole_text(payload, "text") or ""
 
+    def _progressed(self, event: Event) -> None:
+        """Of a call that is known: it changes nothing else of it."""
+        known = self._of_name.get((event.turn, str(event.payload.get("call_id"))))
+        call = None if known is None else known.intended or known.newest
+        if call is not None:
+            call.progress = event
+
     def _lose_intent(self, turn: str, call_id: str, event: Event) -> CallAccount:
         """A start without an intent: another call ran, and that is no safer for it."""
         known, lost = (
@@ -618,6 +630,17 @@ class Calls:
         elif payload.get("result") is not None:
             call.given["settled"] = payload["result"]
 
+    def _child(self, event: Event) -> None:
+        """Which session is the work of a call."""
+        link = link_of(event.payload)
+        if link is None:
+            return  # an application's own
+        if (call := self._call_of(link.of)) is None:
+            self._unsettled.append(event)
+            return
+        call.child = event
+        self._parents.append(call)
+
     def _call_of(self, of: Mapping[str, Any]) -> CallAccount | None:
         """Whom a settlement names (`gate/settle_targets.py`)."""
         turn, call_id = of.get("turn"), of["call_id"]
@@ -681,6 +704,8 @@ _TAKES: Final[dict[str, Callable[[Calls, Event], None]]] = {
     **dict.fromkeys(TOOL_TYPES, Calls._journalled),
     "tool_intent": Calls._intend,
     "tool_settled": Calls._settled,
+    "child": Calls._child,
+    "tool_progress": Calls._progressed,
     "model_call": Calls._model_called,
     "message": Calls._message,
     "message_edit": Calls._edited,
@@ -855,6 +880,14 @@ def _take_result(call: CallAccount, one: Mapping[str, Any]) -> None:
     if one.get("outcome") in _RESULTS and "said" not in call.given:
         call.given["said"] = one.get("result")
         call.word = call.word or one["outcome"]
+
+
+def _take_child(call: CallAccount) -> None:
+    """While nobody else says what it gave, it gave what its sub-agent said last."""
+    assert call.child is not None, "it has one"
+    became = call.child.child
+    if became is not None and became.is_done and call.outcome in OPEN:
+        call.given["child"], call.word = became.result, "done"
 
 
 def _answer(call: CallAccount, held: Mapping[str, Any], seq: int) -> None:

@@ -49,6 +49,7 @@ class CallAccount:
         "arguments",
         "arguments_hash",
         "call_id",
+        "child",
         "effect",
         "given",
         "grant_of",
@@ -66,6 +67,7 @@ class CallAccount:
         "mixed",
         "model_call",
         "name",
+        "progress",
         "said_at",
         "said_in",
         "settled",
@@ -118,6 +120,10 @@ class CallAccount:
         """The last that somebody said of it in so many words: it counts."""
         self.settlements: tuple[Event, ...] = ()
         """All of those."""
+        self.child: Event | None = None
+        """Names the session of the sub-agent whose work it is: the newest such entry."""
+        self.progress: Event | None = None
+        """What its program said last of how far it is."""
         self.again_seq = 0
         self.mixed = False
         self.key: object = None
@@ -129,6 +135,11 @@ class CallAccount:
         self.grant_of: CallAccount | None = None
         """An equal call of an earlier turn, which a person allowed and which did not run since:
         that word is for this one now."""
+
+    @property
+    def child_session(self) -> str | None:
+        """The session of the sub-agent whose work it is."""
+        return None if self.child is None else str(self.child.payload["session"])
 
     @property
     def begun(self) -> Event:
@@ -237,7 +248,7 @@ class CallAccount:
 
     def result(self) -> tuple[bool, object]:
         """Whether somebody said what it gave, and the words that go before the others."""
-        for speaker in ("message", "observation", "journal", "said", "settled"):
+        for speaker in ("message", "observation", "journal", "said", "settled", "child"):
             if speaker in self.given:
                 return True, self.given[speaker]
         return False, None

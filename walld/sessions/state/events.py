@@ -11,7 +11,7 @@ known are kept wherever they stand.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final, NamedTuple, TypeGuard
 
 import msgspec
@@ -19,14 +19,20 @@ import msgspec
 __all__ = [
     "CAME_FROM",
     "KNOWN",
+    "LIFECYCLE",
+    "QUEUED",
     "UNKNOWN",
+    "Child",
     "Event",
+    "Link",
     "Problem",
     "as_dict",
     "check_new",
     "check_payload",
     "check_type",
+    "declared_message",
     "is_sha256",
+    "link_of",
     "unknown_turn",
 ]
 
@@ -46,8 +52,12 @@ UNKNOWN: Final = "unknown"
 APPROVALS: Final = ("asked", "granted", "denied")
 SETTLED: Final = ("ran", "did_not_run", "granted", "denied")
 """What a person may say of a call, also where its turn has ended."""
+QUEUED: Final = ("input", "steering")
+"""What a `queued` entry holds: a message for a turn to come, or words for the one at work."""
+LIFECYCLE: Final = ("running", "paused", "failed", "done")
 CAME_FROM: Final = frozenset(("forked", "imported"))
 """Types that tell what a session lacks of the one it came from."""
+_DECLARED: Final = ("user", "assistant", "system")
 SHOWN_CHARS: Final = 80
 """Of a refused value in a message."""
 
@@ -55,10 +65,39 @@ _TYPE: Final = re.compile(r"[a-z][a-z0-9_.:/-]{0,99}")
 _SHA256: Final = re.compile(r"[0-9a-f]{64}")
 
 
+class Child(NamedTuple):
+    """What became of the session of a sub-agent, in its turns behind its link to a call.
+
+    turn: the newest of those. is_done: it was completed, or the model spoke last in it, to its end;
+    result: what it said last. status, reasons, owner: of the child's gate, where it is not done.
+    unread: why nobody knows.
+    """
+
+    turn: str | None = None
+    is_done: bool = False
+    result: object = None
+    status: str | None = None
+    reasons: Sequence[Mapping[str, Any]] = ()
+    owner: Mapping[str, Any] | None = None
+    unread: str | None = None
+
+
+class Link(NamedTuple):
+    """What joins a sub-agent's session and a call of its parent's. session: the other one.
+
+    of: the call, named as in a `tool_settled`.
+    """
+
+    session: str
+    call_id: str
+    of: dict[str, Any]
+
+
 class Event(msgspec.Struct, frozen=True, kw_only=True):
     """A line of the ledger. parent: the id it hangs on, None at the root.
 
-    leaf: False where it does not become the leaf. owner: of a turn, put there by the daemon.
+    leaf: False where it does not become the leaf. owner: of a turn, put there by the daemon. child:
+    what became of the session that a `child` entry names, for a view: it is in no line.
     """
 
     seq: int
@@ -73,6 +112,7 @@ class Event(msgspec.Struct, frozen=True, kw_only=True):
     leaf: bool = True
     owner: dict[str, Any] | None = None
     payload: dict[str, Any] = {}
+    child: Child | None = None
 
 
 class Problem(NamedTuple):
@@ -119,19 +159,47 @@ def check_payload(type: str, payload: dict[str, Any]) -> Problem | None:  # noqa
     fields = KNOWN.get(type)
     if fields is None:
         return check_type(type)  # a type that is known is a good name
+    if problem := _check(type, payload, fields):
+        return problem
+    check = _MORE.get(type)
+    return None if check is None else check(payload)
+
+
+def _check(type: str, payload: dict[str, Any], fields: tuple[_Field, ...]) -> Problem | None:  # noqa: A002
     for name, fits, limit, required in fields:
         if name not in payload:
             if required:
                 return _bad(type, name, "nothing", limit)
         elif not fits(payload[name]):
             return _bad(type, name, _kind(payload[name]), limit)
-    check = _MORE.get(type)
-    return None if check is None else check(payload)
+    return None
+
+
+def declared_message(event: Event) -> dict[str, Any] | None:
+    """The message that an application's own entry is declared to be, by `_message` of its payload:
+    a role that no tool has, and a text. None of any other entry.
+    """
+    told = event.payload.get("_message")
+    if not isinstance(told, dict) or event.type in KNOWN:
+        return None
+    role, content = told.get("role"), told.get("content")
+    if role not in _DECLARED or not isinstance(content, str) or not content:
+        return None
+    return {"role": role, "content": content, "_declared": event.type}
+
+
+def link_of(payload: Mapping[str, Any]) -> Link | None:
+    """Of a `child` or `child_of`; None of an application's own entry of that type."""
+    session, call_id, of = (payload.get(name) for name in ("session", "call_id", "of"))
+    if not (isinstance(session, str) and isinstance(call_id, str) and isinstance(of, dict)):
+        return None
+    is_link = session and of.get("call_id") == call_id and _names_a_call(of)
+    return Link(session, call_id, of) if is_link else None
 
 
 def check_new(type: str, payload: dict[str, Any]) -> Problem | None:  # noqa: A002
     """What keeps it from coming now. What is tried again is what it was."""
-    if problem := check_payload(type, payload):
+    if problem := check_payload(type, payload) or _check(type, payload, _NEW.get(type, ())):
         return problem
     is_first = type == "turn_submitted" and payload.get("retry_of") is None
     if not is_first or _CONTENT(payload["content"]):
@@ -344,7 +412,15 @@ KNOWN: Final[dict[str, tuple[_Field, ...]]] = {
         _Field("of", _names_a_call, "call_id, and turn or stream; or entry; or stream, seq"),
         _one_of("word", SETTLED),
     ),
-    "model_call": (),  # what an application had under that name before is taken
+    # What an application had under these names before is taken.
+    "model_call": (),
+    "child": (),
+    "child_of": (),
+    "queued": (),
+    "dequeued": (),
+    "tool_progress": (),
+    "session_info": (),
+    "compaction_failed": (),
     "tool_started": (_CALL,),
     "tool_finished": (
         _CALL,
@@ -373,6 +449,24 @@ KNOWN: Final[dict[str, tuple[_Field, ...]]] = {
     "lifecycle": (_Field("fingerprint", _or_null(_of_kind(dict)), "an object", False),),
 }
 """Type -> what its payload must hold."""
+
+
+_NEW: Final[dict[str, tuple[_Field, ...]]] = {
+    "queued": (
+        _Field("content", _CONTENT, _CONTENT_LIMIT),
+        _one_of("kind", QUEUED),
+        _optional_name("message_id"),
+    ),
+    "dequeued": (_name("target"),),
+    "tool_progress": (_CALL,),
+    "session_info": (
+        _Field("cwd", _or_null(_is_text), "a text or null", False),
+        _Field("version", _or_null(_is_text), "a text or null", False),
+    ),
+}
+"""Type -> what its payload must hold beside that to come now: an application may have had entries
+of its own of that type.
+"""
 
 
 def _check_edit(payload: dict[str, Any]) -> Problem | None:

@@ -114,6 +114,8 @@ def _facts(
 ) -> dict[str, Any]:
     outcome = call.outcome
     facts = {**item, "outcome": outcome, "turn": call.turn}
+    if call.child is not None:
+        facts["child"] = call.child_session
     if call.message is not None and id(call.message) in shown:
         return facts
     has_result, result = call.result()

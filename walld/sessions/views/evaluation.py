@@ -14,6 +14,7 @@ from walld.sessions.state.account import Unreleased
 from walld.sessions.state.budget import last_budget
 from walld.sessions.state.errors import BadArgument
 from walld.sessions.state.events import Event
+from walld.sessions.views.failure_layers import failure_of
 from walld.sessions.views.messages import messages
 from walld.sessions.views.transcript import tool_view
 
@@ -26,7 +27,9 @@ def evaluation(
     """input: messages before the answer; output: the answer, None where there is none.
 
     turn: up to the last entry of that turn, with its tools alone; None: the leaf, and all of them.
-    unreleased: replies of its turns, which say what `messages` has of them. Raises BadArgument.
+    failure: of its last turn, layer, why and seq by the rules of `failure_layers.py`; None where it
+    did not fail. unreleased: replies of its turns, which say what `messages` has of them. Raises
+    BadArgument.
     """
     loose = [*said_in(unreleased, events), *said_before(unreleased, events)]
     account = history_of(events, loose)
@@ -48,6 +51,7 @@ def evaluation(
         "target": None,
         "state": turns[-1].state.state if turns else None,
         "reason": turns[-1].state.reason if turns else None,
+        "failure": failure_of(events, account, turn, unreleased),
         "tools": tools,
         "verifications": [
             event.payload

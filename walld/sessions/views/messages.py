@@ -27,7 +27,7 @@ from walld.sessions.state.account import Calls, Unreleased, calls_of_events, res
 from walld.sessions.state.artifacts import whole_text
 from walld.sessions.state.call_account import CallAccount
 from walld.sessions.state.errors import BadArgument
-from walld.sessions.state.events import Event, check_payload
+from walld.sessions.state.events import Event, check_payload, declared_message
 from walld.sessions.state.path import path_events
 from walld.sessions.views.call_results import (
     journal_messages,
@@ -411,7 +411,11 @@ class Conversation:
         if kind == "tool_intent":
             self.intents.append(self._place(place, event.id))
             return
-        if kind not in _SAID or check_payload(kind, payload) is not None:
+        if kind not in _SAID:
+            if (declared := declared_message(event)) is not None:
+                self._say(place, event.id, declared)
+            return
+        if check_payload(kind, payload) is not None:
             return
         if kind == "message":
             self._say(place, event.id, payload)

@@ -14,6 +14,7 @@ from walld.sessions.state.account import Unreleased
 from walld.sessions.state.errors import BadArgument, UnknownProjection
 from walld.sessions.state.events import Event
 from walld.sessions.views.audit import audit
+from walld.sessions.views.child_view import child_view
 from walld.sessions.views.evaluation import evaluation
 from walld.sessions.views.explanation import explain
 from walld.sessions.views.find import find
@@ -83,6 +84,7 @@ PROJECTIONS: Final[dict[str, _Projection]] = {
     ),
     "resume": _Projection(resume, _OF_GATE),
     "explain": _Projection(explain, _OF_GATE),
+    "child": _Projection(child_view, {"session": _TEXT, "of": _TABLE}, with_unreleased=True),
     "edit_target": _Projection(edit_target, {"of": (str,)}),
     "find": _Projection(
         find, {"type": _TEXT, "key": _TEXT, "key_prefix": _TEXT, "last": (int, type(None))}

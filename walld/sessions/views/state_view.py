@@ -13,26 +13,40 @@ from typing import Any
 from walld.sessions.gate.pending import open_tools
 from walld.sessions.gate.turn_history import history_of
 from walld.sessions.state.budget import last_budget
+from walld.sessions.state.call_account import CallAccount
 from walld.sessions.state.events import Event, check_payload
 from walld.sessions.state.labels import labels_of
 from walld.sessions.state.path import path_events
 from walld.sessions.views.messages import messages
+from walld.sessions.views.session_facts import (
+    last_results,
+    lifecycle,
+    modified_files,
+    queue,
+    session_info,
+    verifications,
+)
 from walld.sessions.views.turn_view import turn_view
 
 __all__ = ["state_view"]
 
 
 def state_view(events: Sequence[Event]) -> dict[str, Any]:
-    """Leaf, settings and model are of the path; the rest is of all events."""
+    """Leaf, settings and model are of the path; the rest is of all events, and what the application
+    says of its session as `session_facts.py` reads it.
+    """
     account = history_of(events)
     on_path = path_events(events)
     settings, model = _settings(on_path)
     failures: list[dict[str, Any]] = []
     denials: list[dict[str, Any]] = []
     for tool in account.tools:
-        listed = {"failed": failures, "denied": denials}.get(tool.outcome)
-        if listed is not None:
-            listed.append({"turn": tool.turn, "call_id": tool.call_id, "tool": tool.state.tool})
+        named = {"turn": tool.turn, "call_id": tool.call_id, "tool": tool.state.tool}
+        if tool.outcome == "failed":
+            failures.append(named)
+        elif tool.is_denied and tool.outcome in ("denied", "unknown"):
+            denials.append(named | _denied(tool))
+    files, files_left_out = modified_files(events)
     forks = [event for event in events if event.type == "forked"]
     return {
         "last_seq": events[-1].seq if events else 0,
@@ -55,8 +69,22 @@ def state_view(events: Sequence[Event]) -> dict[str, Any]:
         "failures": failures,
         "denials": denials,
         "budget": last_budget(events),
+        "session": session_info(events),
+        "lifecycle": lifecycle(events),
+        "queue": queue(events),
+        "verifications": verifications(events),
+        "modified_files": files,
+        "modified_files_left_out": files_left_out,
+        "last_results": last_results(account),
         "forked_from": forks[0].payload if forks else None,
     }
+
+
+def _denied(tool: CallAccount) -> dict[str, Any]:
+    """started: it may have run before that; else nobody ran it."""
+    by, reason = tool.denied_by()
+    told = {"arguments": tool.arguments, "by": by, "reason": reason, "seq": tool.seqs["denied"]}
+    return told | {"started": tool.is_denied_late}
 
 
 def _settings(on_path: Sequence[Event]) -> tuple[dict[str, Any], str | None]:

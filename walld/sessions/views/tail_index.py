@@ -23,7 +23,7 @@ from sys import getsizeof
 from typing import Any, Final
 
 from walld.sessions.state.account import calls_in, results_in
-from walld.sessions.state.events import Event, check_payload
+from walld.sessions.state.events import Event, check_payload, declared_message
 from walld.sessions.state.tools import TOOL_TYPES
 
 __all__ = ["TailIndex"]
@@ -125,9 +125,13 @@ class TailIndex:
                 self._name("turn", turn)
         if (take := _TAKES.get(kind)) is not None:
             take(self, event)
+        is_message = kind in _OF_MESSAGES
+        if "_message" in event.payload and declared_message(event) is not None:
+            is_message = True
+            self._name("entry", event.id)
         if self._reach < seq:
             self._cut()
-        if kind in _OF_MESSAGES:
+        if is_message:
             if self._reach == seq:
                 self._starts.append(seq)
                 self._counts.append(self._count)
@@ -349,7 +353,7 @@ _TAKES: Final = {
     **dict.fromkeys(TOOL_TYPES, TailIndex._goes_on),
     "tool_intent": TailIndex._begins,
     "tool_started": TailIndex._begins,
-    "tool_settled": TailIndex._settled,
+    **dict.fromkeys(("tool_settled", "child"), TailIndex._settled),
     "model_call": TailIndex._left,
     "branch_summary": TailIndex._summary,
     "message": TailIndex._message,

@@ -105,6 +105,8 @@ def _tool_span(tool: CallAccount, parent: str | None) -> dict[str, Any]:
         "side_effect": tool.state.side_effect,
         "resume_policy": tool.state.resume_policy,
     }
+    if tool.child is not None:
+        span["attributes"]["child"] = tool.child_session
     if "started" in tool.at_ms:
         span["attributes"]["started_ms"] = tool.at_ms["started"]
     return span

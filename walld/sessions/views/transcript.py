@@ -199,6 +199,10 @@ def tool_view(tool: CallAccount, reply: Unreleased | None = None) -> dict[str, A
     has_result, result = tool.result()
     if has_result and not has_journal:
         view["result"] = result
+    if (progress := tool.progress) is not None:
+        view["progress"] = {**progress.payload, "at_ms": progress.at_ms}
+    if tool.child is not None:
+        view["child"] = tool.child_session
     if reply is not None:
         view["unreleased"] = reply.told()
     return view

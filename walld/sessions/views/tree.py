@@ -15,7 +15,10 @@ from walld.sessions.state.path import NO_PLACE, path, places
 __all__ = ["tree"]
 
 _MARKS: Final = ("label", "leaf")
-_BESIDE: Final = ("model_call", "reply_expired", "tool_settled")
+_BESIDE: Final = (
+    *("model_call", "tool_settled", "child", "child_of", "reply_expired"),
+    *("queued", "dequeued", "tool_progress", "session_info", "compaction_failed"),
+)
 """Bookkeeping where they do not become the leaf: else they are an application's own."""
 TEXT_CHARS: Final = 120
 """Of an entry's text in its node."""

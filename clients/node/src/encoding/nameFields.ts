@@ -67,6 +67,13 @@ export const NAMES: Record<string, string[]> = {
   tool_decision: ["call_id", "verdict"],
   tool_approval: ["call_id", "state"],
   tool_settled: ["of.turn", "of.stream", "of.entry", "of.call_id", "word"],
+  child: ["session", "call_id", "of.turn", "of.stream", "of.entry", "of.call_id"],
+  child_of: ["session", "call_id", "of.turn", "of.stream", "of.entry", "of.call_id"],
+  queued: ["kind", "message_id"],
+  dequeued: ["target"],
+  tool_progress: ["call_id"],
+  session_info: ["cwd", "version"],
+  compaction_failed: [],
   model_call: [
     ...["stream", "status", "error_class", "finish_reason"],
     ...within("calls.[]", OF_GONE),
@@ -76,9 +83,9 @@ export const NAMES: Record<string, string[]> = {
   tool_finished: ["call_id", "outcome", "files.*"],
   observation: ["call_id", "of_turn", "of_call"],
   artifact: ["sha256", "media_type"],
-  verification: [],
+  verification: ["name"],
   budget: [],
-  lifecycle: ["kind", ...within("fingerprint", ["root", "head", "branch", "changes.*", "kinds.*", "files.*"])],
+  lifecycle: ["kind", "state", ...within("fingerprint", ["root", "head", "branch", "changes.*", "kinds.*", "files.*"])],
 };
 
 function within(place: string, paths: string[]): string[] {

@@ -85,6 +85,15 @@ NAMES: Final[dict[str, tuple[str, ...]]] = {
     "tool_decision": ("call_id", "verdict"),
     "tool_approval": ("call_id", "state"),
     "tool_settled": ("of.turn", "of.stream", "of.entry", "of.call_id", "word"),
+    **dict.fromkeys(
+        ("child", "child_of"),
+        ("session", "call_id", "of.turn", "of.stream", "of.entry", "of.call_id"),
+    ),
+    "queued": ("kind", "message_id"),
+    "dequeued": ("target",),
+    "tool_progress": ("call_id",),
+    "session_info": ("cwd", "version"),
+    "compaction_failed": (),
     "model_call": (
         *("stream", "status", "error_class", "finish_reason"),
         *(f"{listed}.[].{name}" for listed in ("calls", "results") for name in _OF_GONE),
@@ -93,10 +102,10 @@ NAMES: Final[dict[str, tuple[str, ...]]] = {
     "tool_finished": ("call_id", "outcome", "files.*"),
     "observation": ("call_id", "of_turn", "of_call"),
     "artifact": ("sha256", "media_type"),
-    "verification": (),
+    "verification": ("name",),
     "budget": (),
     "lifecycle": (
-        "kind",
+        *("kind", "state"),
         *(
             f"fingerprint.{name}"
             for name in ("root", "head", "branch", "changes.*", "kinds.*", "files.*")

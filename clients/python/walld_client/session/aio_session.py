@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Literal
 
 from walld_client.aio_steps import AsyncAsks, Awaited, awaited, run
-from walld_client.argument_checks import Beginning, Ident, PathOrDict, Seconds, Sources
+from walld_client.argument_checks import Beginning, Count, Ident, PathOrDict, Seconds, Sources
 from walld_client.limits import SUBMIT_SECONDS
 from walld_client.reply.aio_reply import Reply
 from walld_client.session.aio_turn import Turn
@@ -142,6 +142,28 @@ class Session(Awaited[SessionSteps]):
         at: None for the leaf, "" for before the first entry.
         """
         other = await run(self._query, self._steps.forked(at, new_id, whole))
+        return Session(other, self._query, self._open)
+
+    async def child(
+        self,
+        id: Ident,  # noqa: A002
+        *,
+        call_id: Ident,
+        turn: Ident | None = None,
+        stream_id: Ident | None = None,
+        n: Count | None = None,
+    ) -> Session:
+        """The session of a sub-agent, joined to the call that it works for; synced.
+
+        Begin it before the work: while the call has no result it has the last words of the child's
+        newest turn, once that is completed or answered, and till then the gate judges the call by
+        the child's gate. `completed()` of a turn of it gives the call its result (`tool_finished`;
+        say none yourself), once; where that was killed, `child` does that is asked for again.
+        turn, stream_id, n: of the call, as `settle` takes them.
+        Refused: `unknown_call`, none that is open has that id; `ambiguous_call`, several have it.
+        """
+        steps = self._steps.child(id, call_id=call_id, turn=turn, stream_id=stream_id, n=n)
+        other = await run(self._query, steps)
         return Session(other, self._query, self._open)
 
     def _turn(self, steps: TurnSteps) -> Turn:

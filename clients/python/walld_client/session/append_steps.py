@@ -22,7 +22,7 @@ from walld_client.session.entries import Artifact, Draft, Entry, draft
 from walld_client.steps import Asked, Steps
 from walld_client.wire import messages as wire
 
-__all__ = ["Appending"]
+__all__ = ["Appending", "Redact", "Seen"]
 
 Redact = Callable[[str], str] | None
 Seen = Callable[[str], list[wire.Seen]]

@@ -216,7 +216,9 @@ def _resolve(session_id: str, holder: dict[_K, Any], names: Iterable[_K]) -> Ste
         if named is None or not isinstance(digest, str) or _DIGEST.fullmatch(digest) is None:
             continue
         try:
-            held = yield from read(session_id, digest)
+            # What a sub-agent said last stands beside its own session.
+            where = named.get("session")
+            held = yield from read(where if isinstance(where, str) else session_id, digest)
         except Refused as refused:
             if refused.code not in _LOST:
                 raise

@@ -9,9 +9,11 @@ for the application.
 
 from __future__ import annotations
 
+import logging
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
+from hashlib import sha256
 from typing import Any, Literal
 
 from walld_client.argument_checks import (
@@ -29,15 +31,16 @@ from walld_client.argument_checks import (
     wrong,
 )
 from walld_client.encoding.value_encoding import brief
-from walld_client.errors import Refused
-from walld_client.limits import BACKOFF_SECONDS_MIN, EVENTS_PAGE
+from walld_client.errors import Refused, Unavailable
+from walld_client.limits import BACKOFF_SECONDS_MIN, EVENTS_PAGE, ID_BYTES_MAX
 from walld_client.query.damage_log import told
 from walld_client.query.requests import decode_page, decode_placed, decode_view
 from walld_client.query.views import asked_view
 from walld_client.recovered.provider import FORMATS, in_format
 from walld_client.session import artifacts, entries
 from walld_client.session.adopting import adopted, orphans
-from walld_client.session.append_steps import Appending
+from walld_client.session.append_queue import AppendQueue
+from walld_client.session.append_steps import Appending, Redact, Seen
 from walld_client.session.entries import Entry, MessagePage, draft
 from walld_client.session.fingerprint import (
     differing,
@@ -50,7 +53,10 @@ from walld_client.wire import messages as wire
 
 __all__ = ["SessionSteps", "of_call", "one_call"]
 
+_log = logging.getLogger("walld")
 _SETTLED = ("ran", "did_not_run", "granted", "denied")
+_TOLD = ("illegal_tool", "unknown_tool")
+"""The call has a result already, or no journal has the call."""
 _TRIES_MAX = 32
 """Of a settlement in a session that others append to: each judges it anew."""
 _ASIDE = frozenset(("by", "note"))
@@ -63,7 +69,19 @@ _POLICY_WORDS = ("allow", "ask", "deny")
 class SessionSteps(Appending):
     """A session of one client."""
 
-    __slots__ = ()
+    __slots__ = ("_parent",)
+
+    def __init__(
+        self,
+        session_id: str,
+        redact: Redact,
+        seen: Seen,
+        append_queue: AppendQueue | None,
+        app: str | None = None,
+    ) -> None:
+        super().__init__(session_id, redact, seen, append_queue, app)
+        self._parent: SessionSteps | None = None
+        """Of a session that `child` gave: the one that it works for."""
 
     # --- reading ---
 
@@ -419,7 +437,93 @@ class SessionSteps(Appending):
         decode_placed(answer)
         return other
 
+    @as_declared
+    def child(
+        self,
+        id: Ident,  # noqa: A002
+        *,
+        call_id: Ident,
+        turn: Ident | None = None,
+        stream_id: Ident | None = None,
+        n: Count | None = None,
+    ) -> Steps[SessionSteps]:
+        """The session of the sub-agent whose work a call is; `session.child` says what follows."""
+        if id == self.session_id:
+            raise ValueError(f"id of child must be another session's, got {brief(id)}, this one's")
+        other = self._child(id)
+        of = yield from self.named_call(id, call_id, turn, stream_id, n)
+        # An older daemon knows no such view: Unsupported, since it would keep the entries unread.
+        known = yield from other.project("child", session=self.session_id, of=of)
+        joined = {"call_id": call_id, "of": of}
+        payload = {"session": id} | joined
+        name = "child:" + sha256(entries.json_text(payload)).hexdigest()[:32]
+        yield from self.append("child", payload, id=name, once=True, leaf=False, synced=True)
+        if known is None or not known["is_newest"]:
+            payload = {"session": self.session_id} | joined
+            yield from other.append("child_of", payload, leaf=False, synced=True)
+        if known is not None and known["is_done"]:
+            yield from self.take_result(id, of)
+        return other
+
     # --- within ---
+
+    def named_call(
+        self,
+        child: str,
+        call_id: str,
+        turn: str | None,
+        stream_id: str | None,
+        n: int | None,
+    ) -> Steps[dict[str, Any]]:
+        """What names the call that is, or was, the work of that child. Refused where none is."""
+        gate = yield from self.project("resume", missing_artifacts=[], policy={})
+        try:
+            return of_call(one_call(gate, call_id, turn, stream_id, n))
+        except Refused as error:
+            if error.code != "unknown_call":
+                raise
+            for event in reversed((yield from self.find("child"))):  # of one that has its result
+                of = event["payload"].get("of")
+                is_it = isinstance(of, dict) and event["payload"].get("session") == child
+                if is_it and of.get("call_id") == call_id and turn in (None, of.get("turn")):
+                    return dict(of)
+            raise
+
+    def take_result(self, child: str, of: Mapping[str, Any]) -> Steps[None]:
+        """What that child has said last becomes the result of the call, if it is done."""
+        yield from self._child(child).tell_parent(session=self.session_id, of=of)
+
+    def tell_parent(self, **named: Any) -> Steps[None]:
+        """Once the work for a call is done, the call has its result in the parent's log.
+
+        named: the call; else the newest. That this fails is no failure of the child: until it is
+        told the parent's views look here.
+        """
+        if (parent := self._parent) is None:
+            return
+        try:
+            told = yield from self.project("child", **named)
+            if told is None or not told["is_done"] or told["session"] != parent.session_id:
+                return
+            of, name = told["of"], f"{self.session_id}:{told['turn']}:result"
+            said = yield from artifacts.resolved(self.session_id, {"content": told["result"]})
+            if of.get("turn") is None or "_artifact_lost" in said:
+                return  # no journal has the call, or the words are gone
+            if len(encoded := name.encode("utf-8", "surrogatepass")) > ID_BYTES_MAX:
+                name = "result:" + sha256(encoded).hexdigest()
+            payload = {"call_id": of["call_id"], "result": said["content"]}
+            yield from parent.append(
+                "tool_finished", payload, id=name, once=True, turn=of["turn"], leaf=False
+            )
+        except (Refused, Unavailable) as error:
+            if not isinstance(error, Refused) or error.code not in _TOLD:
+                text = "session %r: its parent has no result yet: %s"
+                _log.warning(text, self.session_id, error)
+
+    def _child(self, child: str) -> SessionSteps:
+        other = SessionSteps(child, self._redact, self._seen, self._append_queue, self._app)
+        other._parent = self
+        return other
 
     def edit_target(self, name: str) -> Steps[dict[str, str]]:
         """What an edit of a message that is named so changes, or why nothing."""

@@ -233,6 +233,10 @@ def _claimed(judged: _Judged) -> Steps[None]:
     """One try. The turn that this process has claimed and not ended is that of this claim, too."""
     session = judged.session
     last_seq, told, newest = yield from judged.gate()
+    if untold := [one for one in told["calls"] if _is_untold(one)]:
+        for one in untold:
+            yield from session.take_result(one["child"], of_call(one))
+        last_seq, told, newest = yield from judged.gate()
     newest_id = newest["turn_id"]
     first = yield from _submitted(session, newest_id)
     judged.message_id = first["message_id"]
@@ -256,6 +260,12 @@ def _claimed(judged: _Judged) -> Steps[None]:
     payload |= {"retry_of": newest_id, "claim": {"as_of": told["as_of"]}}
     judged.sent = _submission(judged.turn_id, payload)
     yield from session.placed([*made, judged.sent], synced=True, expected_seq=last_seq)
+
+
+def _is_untold(call: Mapping[str, Any]) -> bool:
+    """Its sub-agent is done, and was killed before it said so in this session."""
+    is_told = call["state"] in ("finished", "failed", "observed")
+    return bool(call.get("child")) and call["outcome"] == "done" and not is_told
 
 
 def _submission(turn_id: str, payload: dict[str, Any]) -> wire.NewEntry:

@@ -136,7 +136,9 @@ class TurnSteps:
 
     def completed(self, /, **fields: Any) -> Steps[Entry]:
         """It is done. A second end is kept in the log, changes nothing and is reported."""
-        return (yield from self._moved("completed", fields))
+        entry = yield from self._moved("completed", fields)
+        yield from self.session.tell_parent()
+        return entry
 
     def interrupted(self, /, reason: str, **fields: Any) -> Steps[Entry]:
         """It ended before it was done."""

@@ -330,7 +330,8 @@ def test_the_state_is_that_of_the_path(log: Log) -> None:
     view = state_view(log.events)
     assert (view["leaf"], view["model"], view["settings"]) == (at, "small", {"k": 1})
     assert view["labels"] == {at: "here"}
-    assert view["denials"] == [{"turn": "t1", "call_id": "c2", "tool": "bash"}]
+    (denial,) = view["denials"]
+    assert (denial["turn"], denial["call_id"], denial["tool"]) == ("t1", "c2", "bash")
     assert view["failures"] == []
     assert view["budget"] == {"used": 3}
     assert view["counts"]["events"] == view["last_seq"] == 21
