@@ -16,6 +16,7 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING
 
+from walld_client.recovered.model_facts import MODEL_CALL
 from walld_client.wire import messages as wire
 from walld_client.wire.framing import encode
 
@@ -61,7 +62,8 @@ KIND: dict[type, str] = {
 }
 _RUN_KINDS = (records.Text.kind, records.Thought.kind)
 _ENDS = (wire.End, wire.AppError, wire.Release)
-_OF_CALLS = (wire.Tool, wire.ToolArguments, wire.ToolResult)
+_OF_CALLS = (wire.Tool, wire.ToolArguments, wire.ToolResult, wire.AppError)
+"""What tells of a tool call, or that the model's failed."""
 _IN_USE = ("stream_owned", "stream_exists")
 _UNSAID_MAX = 16
 """Refused replies that are remembered to be said; metrics count all."""
@@ -215,7 +217,9 @@ class EventHandlers:
             lengths = varint_lengths([len(event.text)])
             grown = stream.take_run(kind, event.seq, 1, lengths, event.text, at_ms)
         else:
-            stream.may_have_calls |= isinstance(event, _OF_CALLS)
+            stream.may_have_calls |= isinstance(event, _OF_CALLS) or (
+                isinstance(event, wire.Custom) and event.kind == MODEL_CALL
+            )
             item = records.encode_item(records.Happened(at_ms - stream.begin.at_ms, event))
             grown = stream.take_item(event.seq, flags, item)
         self._engine.queued(stream, grown)

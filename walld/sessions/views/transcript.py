@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from walld_client.recovered.provider import set_apart
 
+from walld.sessions.gate.model_calls import calls_by_turn, model_calls
 from walld.sessions.gate.turn_history import History, TurnHistory, history_of
 from walld.sessions.gate.unreleased import reply_of, said_before, said_in
 from walld.sessions.state.account import Unreleased
@@ -34,7 +35,8 @@ def transcript(
     A message that was said anew (of the same step of the same reply) is shown once, as it was last.
     One that does not stand as it was said has `gone` ("undone", "replaced") or `edited`, what it is
     now; what changed them is `changes` of a part of its own. Of replies that are not released a
-    turn has the calls that nothing else names, each with its reply as `unreleased`.
+    turn has the calls that nothing else names, each with its reply as `unreleased`. model_calls:
+    of a turn, what is known of the model's.
     """
     said = said_in(unreleased, events)
     account = history_of(events, [*said, *said_before(unreleased, events)])
@@ -49,6 +51,12 @@ def transcript(
             views[call.turn]["tools"].append(view)
         else:
             told.append((call.begun.seq, {"turn_id": None, "messages": [], "tools": [view]}))
+    models = calls_by_turn(model_calls(events, unreleased))
+    for name, view in views.items():
+        view["model_calls"] = models.pop(name, [])
+    for left in models.values():  # of no turn
+        part = {"turn_id": None, "messages": [], "tools": [], "model_calls": left}
+        told.append((left[0]["seq"], part))
     told += _loose(account, on_path, became) + _changes(events, on_path)
     return [one for _, one in sorted(told, key=lambda one: one[0])]
 

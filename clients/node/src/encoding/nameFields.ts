@@ -68,7 +68,8 @@ export const NAMES: Record<string, string[]> = {
   tool_approval: ["call_id", "state"],
   tool_settled: ["of.turn", "of.stream", "of.entry", "of.call_id", "word"],
   model_call: [
-    ...["stream", "status", "error_class", "finish_reason"],
+    ...["stream", "status", "error_class", "error_kind", "finish_reason"],
+    ...["model", "provider", "request_id", "tools_hash"],
     ...within("calls.[]", OF_GONE),
     ...within("results.[]", OF_GONE),
   ],

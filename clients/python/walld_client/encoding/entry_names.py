@@ -86,7 +86,8 @@ NAMES: Final[dict[str, tuple[str, ...]]] = {
     "tool_approval": ("call_id", "state"),
     "tool_settled": ("of.turn", "of.stream", "of.entry", "of.call_id", "word"),
     "model_call": (
-        *("stream", "status", "error_class", "finish_reason"),
+        *("stream", "status", "error_class", "error_kind", "finish_reason"),
+        *("model", "provider", "request_id", "tools_hash"),
         *(f"{listed}.[].{name}" for listed in ("calls", "results") for name in _OF_GONE),
     ),
     "tool_started": ("call_id", "boot"),
