@@ -19,7 +19,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Final, NoReturn
 
-from walld_client.recovered.model_facts import MODEL_CALL
+from walld_client.recovered.model_facts import TOLD_IN
 from walld_client.wire import messages as wire
 
 from walld.replies.merge import in_order
@@ -311,7 +311,7 @@ class ReplyFold:
         piece = self._open("custom", event.seq, at_ms)
         piece.name = event.kind
         self._hold(event.kind)
-        if self.with_text or event.kind == MODEL_CALL:
+        if self.with_text or event.kind in TOLD_IN:
             self._hold(event.payload)
             piece.result = event.payload
         piece.truncated_from = event.truncated_from

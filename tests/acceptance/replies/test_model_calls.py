@@ -158,3 +158,15 @@ def test_a_long_reply_that_is_not_released_is_told_by_its_kept_fold(
     assert shown(records(session)) == ended_as("partial")
     agent.do("r.model_call(status='complete'); r.drain(30)")
     assert shown(records(session)) == ended_as("complete")
+
+
+@pytest.mark.parametrize("of_a_turn", [True, False])
+def test_the_model_a_reply_was_begun_with_and_numbers_beside_its_text_are_kept(
+    daemon: DaemonProcess, agent: Obedient, of_a_turn: bool
+) -> None:
+    agent.do(OPEN[of_a_turn].replace("stream_id='r'", "stream_id='r', model='m-0'"))
+    agent.do("r.token('Hi.', usage={'out': 2}); r.event('usage', {'in': 5}); r.end('stop')")
+    agent.do("r.drain(30)")
+    until(lambda: gone(daemon), "the reply to go")
+    (one,) = records(daemon.reader.session("s"))
+    assert (one["model"], one["usage"], one["status"]) == ("m-0", {"out": 2, "in": 5}, "complete")

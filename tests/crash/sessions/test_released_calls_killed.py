@@ -1,7 +1,7 @@
 """The daemon killed as it enters its n-th write or sync while replies with open calls go.
 
 One is released by its agent, one is resolved: whatever of the entry and of the removal had come,
-each call is named once.
+each call is named once, and each has one record of its model.
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ from daemon_process import MakeDaemon, until
 CALLS = {"pwrite64": (3, 4, 5, 6), "fdatasync": (2, 3)}
 SAID = """
 client.session('{0}').append('note', {{}}); r = client.reply('{0}', stream_id='{0}')
-r.tool('deploy', {{'to': 'prod'}}, call_id='{0}'); r.drain(30, 'synced')
+r.tool('deploy', {{'to': 'prod'}}, call_id='{0}'); r.model_call(model='m', usage={{'in': 7}})
+r.drain(30, 'synced')
 """
 
 pytestmark = pytest.mark.skipif(
@@ -29,6 +30,12 @@ pytestmark = pytest.mark.skipif(
 def named(client: walld_client.Client, session_id: str) -> list[tuple[str, str]]:
     gate: Any = client.session(session_id).resume_check()
     return [(one["call_id"], one["outcome"]) for one in gate["calls"]]
+
+
+def models(client: walld_client.Client, session_id: str) -> list[tuple[str, object]]:
+    parts: Any = client.session(session_id).project("transcript")
+    found = [one for part in parts for one in part.get("model_calls", ())]
+    return [(one["model"], one["usage"]) for one in found]
 
 
 @pytest.mark.parametrize(
@@ -59,11 +66,13 @@ def test_each_call_is_named_once(
     daemon.process, daemon.wrapper = None, []
     daemon.start()
     assert named(daemon.reader, "dying") == [("dying", "unknown")]
+    assert models(daemon.reader, "dying") == [("m", {"in": 7})]
     alive.done()
     daemon.reader.resolve("dying")
     until(lambda: daemon.reader.recover("alive") is None, "the release")
     for session_id in ("alive", "dying"):
         assert named(daemon.reader, session_id) == [(session_id, "unknown")]
+        assert models(daemon.reader, session_id) == [("m", {"in": 7})]
         assert daemon.reader.recover(session_id) is None
 
 

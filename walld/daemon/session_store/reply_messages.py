@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import msgspec
 from walld_client.encoding import wtf8
 from walld_client.recovered.entry_messages import OF_INFO, entry_messages
-from walld_client.recovered.model_facts import MODEL_CALL, step_records
+from walld_client.recovered.model_facts import step_records, tells
 from walld_client.recovered.partial import from_recovered
 from walld_client.session.truncation import fit
 from walld_client.wire import messages as wire
@@ -211,8 +211,8 @@ def _model_calls(recovered: wire.Recovered, ended: set[int]) -> tuple[dict[str, 
     """Of a reply that may be long: without its texts."""
     steps, kept = set[tuple[int, int]](), list[wire.RecoveredSegment]()
     for one in recovered.segments:
-        if (one.kind, one.name) == ("custom", MODEL_CALL):
-            kept.append(one)
+        if tells(one):
+            kept.append(msgspec.structs.replace(one, text=b"") if one.text else one)
         elif (one.attempt, one.step) not in steps:
             kept.append(msgspec.structs.replace(one, text=b"", arguments=None, result=None))
         steps.add((one.attempt, one.step))

@@ -5,12 +5,13 @@ Owns: the words, the checks of what a program says, the record of each step. Ref
 `sessions/gate/model_calls.py`).
 
 A program says them in events of kind `model_call`, as often as it likes: a later one adds to those
-of its step, field by field, and number by number of `usage`. A payload of that kind which an
-application had before is read for what fits and kept as it is.
+of its step, field by field, and number by number of `usage`. So does an event of kind `usage`, or
+`usage` beside a text; `model` and `provider` with which the reply was begun are those of each step
+that says no other. What an application had there before is read for what fits, and kept as it is.
 
 Invariants: no text of a reply and no arguments are in a record, only names, numbers and hashes. A
-step has one where something is known of its model: an event says so, or its reply failed before the
-provider's finish.
+step has one where something is known of its model: one of these says so, or its reply failed before
+the provider's finish.
 """
 
 from __future__ import annotations
@@ -27,15 +28,19 @@ from walld_client.encoding.value_encoding import brief
 if TYPE_CHECKING:
     from walld_client.recovered.partial import PartialReply
     from walld_client.recovered.segments import Segment
+    from walld_client.wire.messages import RecoveredSegment
 
 __all__ = [
     "ERROR_CLASSES",
     "MODEL_CALL",
     "STATUSES",
+    "TOLD_IN",
     "checked_facts",
     "error_class_of",
     "facts_in",
+    "may_tell",
     "step_records",
+    "tells",
     "tools_hash",
 ]
 
@@ -54,6 +59,13 @@ ERROR_CLASSES: Final = (
 STATUSES: Final = ("complete", "partial", "cancelled", "error")
 """partial: its end was not seen, or a limit or a filter of the provider cut it."""
 
+_USAGE: Final = "usage"
+"""Kind of events with numbers alone."""
+TOLD_IN: Final = (MODEL_CALL, _USAGE)
+"""Kinds of events."""
+_OF_REPLY: Final = ("model", "provider")
+"""Read of what a reply was begun with."""
+_PACKED: Final = tuple(name.encode() for name in (*_OF_REPLY, _USAGE))
 _NAMES: Final = ("model", "provider", "request_id", "tools_hash")
 _CHARS_MAX: Final = 256
 _NUMBERS_MAX: Final = 32
@@ -178,6 +190,18 @@ def _letters(text: str) -> str:
     return "".join(filter(str.isalnum, text[:_LOOKED_AT_CHARS].lower()))
 
 
+def tells(segment: RecoveredSegment) -> bool:
+    """It may say something of its model."""
+    if segment.kind == "custom":
+        return segment.name in TOLD_IN
+    return segment.kind == "text" and may_tell(segment.info)
+
+
+def may_tell(packed: bytes | None) -> bool:
+    """What was said beside a text or a reply's beginning may say something of its model."""
+    return packed is not None and any(name in packed for name in _PACKED)
+
+
 def step_records(reply: PartialReply, ended: Set[int]) -> dict[int, dict[str, Any]]:
     """First seq of each step of which something is known -> what.
 
@@ -193,9 +217,11 @@ def step_records(reply: PartialReply, ended: Set[int]) -> dict[int, dict[str, An
     if reply.error is not None and not any(attempt == last for attempt, _ in steps):
         steps[last, 0] = []  # it failed before it said anything
     last_step = dict(sorted(steps))
+    meta = reply.meta if isinstance(reply.meta, Mapping) else {}
+    begun = facts_in({name: meta.get(name) for name in _OF_REPLY})
     found: dict[int, dict[str, Any]] = {}
     for (attempt, step), segments in steps.items():
-        said, is_followed = _said(segments), step != last_step[attempt]
+        said, is_followed = begun | _said(segments), step != last_step[attempt]
         is_last = attempt == last and not is_followed
         ending = _ending(reply) if is_last else dict[str, Any]()
         if not said and (reply.error is None or ending.get("status") != "error"):
@@ -217,7 +243,7 @@ def _said(segments: list[Segment]) -> dict[str, Any]:
     """By its events, and when it was over."""
     told: dict[str, Any] = {}
     for one in segments:
-        if one.kind == "custom" and one.name == MODEL_CALL and (facts := facts_in(one.result)):
+        if facts := _facts_of(one):
             usage = told.get("usage", {}) | facts.get("usage", {})
             told |= facts
             if usage:
@@ -225,6 +251,16 @@ def _said(segments: list[Segment]) -> dict[str, Any]:
             if facts.keys() & {"usage", "status"}:
                 told["ended_at_ms"] = round(one.at * 1000)
     return told
+
+
+def _facts_of(segment: Segment) -> dict[str, Any]:
+    if segment.kind == "custom" and segment.name == MODEL_CALL:
+        return facts_in(segment.result)
+    if segment.kind == "custom" and segment.name == _USAGE:
+        return facts_in({_USAGE: segment.result})
+    if segment.kind == "text" and isinstance(segment.info, dict):
+        return facts_in({_USAGE: segment.info.get(_USAGE)})
+    return {}
 
 
 def _ending(reply: PartialReply) -> dict[str, Any]:

@@ -15,6 +15,7 @@ from walld_client.recovered.model_facts import (
     error_class_of,
     facts_in,
     step_records,
+    tells,
     tools_hash,
 )
 from walld_client.wire import messages as wire
@@ -207,3 +208,27 @@ def test_attempts_that_were_begun_anew_have_their_own() -> None:
     found = step_records(told, set())
     assert [one["status"] for one in found.values()] == ["complete", "partial", "complete"]
     assert step_records(told, {1, 3})[3]["status"] == "complete"
+
+
+def test_what_it_was_begun_with_and_numbers_beside_texts_are_known_too() -> None:
+    packed = msgspec.msgpack.encode
+    told = reply(
+        piece("text", 1, "Hi", info=packed({"usage": {"out": 2}, "model": "no"})),
+        piece("custom", 2, name="usage", result=packed({"in": 5, "text": "secret"})),
+        piece("text", 3, "x", step=1, info=packed({"usage": "much"})),
+        said(4, step=1, model="other"),
+        meta=packed({"model": "m", "provider": "p", "status": "complete", "usage": {"in": 9}}),
+        status="complete",
+        partial_reason=None,
+    )
+    found = step_records(told, set())
+    assert [(one["model"], one["provider"], one.get("usage")) for one in found.values()] == [
+        ("m", "p", {"out": 2, "in": 5}),
+        ("other", "p", None),
+    ]
+    assert step_records(reply(piece("text", 1, "x"), meta=packed("m")), set()) == {}
+    assert [tells(one) for one in (said(1), piece("text", 1), piece("text", 1, info=b"x"))] == [
+        True,
+        False,
+        False,
+    ]
