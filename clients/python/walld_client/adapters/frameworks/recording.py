@@ -318,7 +318,7 @@ class Recording:
         if self._sink is None:
             return
         if is_first:
-            fold.model.know(**self._about())
+            self._know(fold)
         try:
             fold.take(item, self._sink)
         except Exception:
@@ -356,6 +356,12 @@ class Recording:
             self._told_end("error", failure.kind, failure.message)
             fail = self.reply.error if self._owns else self.reply._fail_at_end
             fail(failure.message, kind=failure.kind, detail=failure.detail)
+
+    def _know(self, fold: Fold) -> None:
+        try:
+            fold.model.know(**self._about())
+        except Exception:
+            _log.warning("what is known of a model call is passed over", exc_info=True)
 
     def _told_end(self, status: str, kind: str | None = None, message: str = "") -> None:
         """What the model took, and how its call ended."""

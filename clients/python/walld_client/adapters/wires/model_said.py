@@ -86,8 +86,12 @@ class ModelSaid:
         kind: str | None = None,
         message: str = "",
     ) -> None:
-        """How it ended, and what it took. kind, message: of an error."""
-        told: dict[str, Any] = {"status": status, "usage": usage_of(self.usage)}
+        """How it ended, and what it took. kind, message: of an error. That it is complete its
+        finish reason says, and whether a limit or a filter cut it.
+        """
+        told: dict[str, Any] = {"usage": usage_of(self.usage)}
+        if status != "complete":
+            told["status"] = status
         if status == "error":
             told["error_class"] = error_class_of(kind, message=message)
         self.say(event, **told)

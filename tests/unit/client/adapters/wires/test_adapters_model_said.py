@@ -62,14 +62,14 @@ def recorded(*events: Any, about: dict[str, Any] | None = None, end: bytes = b""
 def test_chat_says_its_model_before_its_text_and_its_usage_once_at_the_end() -> None:
     reply = recorded(TEXT, TEXT, DONE, USED, end=b"data: [DONE]\n\n")
     used = {"input_tokens": 7, "output_tokens": 2, "cache_read_tokens": 3}
-    assert reply.facts() == [FIRST, {"status": "complete", "usage": used}]
+    assert reply.facts() == [FIRST, {"usage": used}]
     assert reply.said[1] == ("model_call", FIRST)
     assert reply.said[2:4] == ["token", "token"], "nothing cuts the text"
 
 
 def test_usage_beside_the_finish_reason() -> None:
     reply = recorded(TEXT, DONE | {"usage": {"prompt_tokens": 5}}, end=b"data: [DONE]\n\n")
-    assert reply.facts()[-1] == {"status": "complete", "usage": {"input_tokens": 5}}
+    assert reply.facts()[-1] == {"usage": {"input_tokens": 5}}
 
 
 def test_what_the_request_says_goes_before_what_the_answer_says() -> None:
@@ -101,7 +101,7 @@ def test_messages_adds_what_its_end_says_to_what_its_beginning_said() -> None:
     total = {"input_tokens": 7, "output_tokens": 9, "cache_write_tokens": 4}
     assert reply.facts() == [
         {"model": "m", "request_id": "msg_1"},
-        {"status": "complete", "usage": total},
+        {"usage": total},
     ]
 
 
@@ -116,7 +116,7 @@ def test_responses() -> None:
     total = {"input_tokens": 7, "output_tokens": 2, "reasoning_tokens": 1}
     assert reply.facts() == [
         {"model": "m", "request_id": "resp_1"},
-        {"status": "complete", "usage": total},
+        {"usage": total},
     ]
 
 
@@ -143,7 +143,7 @@ def test_a_frameworks_call_says_what_it_knows_first_and_how_it_ended_last(
     first, second = replies
     assert first.facts() == [
         {"model": "m"},
-        {"status": "complete", "usage": {"input_tokens": 3, "cache_read_tokens": 2}},
+        {"usage": {"input_tokens": 3, "cache_read_tokens": 2}},
     ]
     assert second.facts() == [{"model": "m"}, {"status": "error", "error_class": "rate_limit"}]
     assert (first.said[1], first.said[-1]) == ("token", "end")
