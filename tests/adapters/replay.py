@@ -207,7 +207,8 @@ def whole_of(wire: str, frames: list[Frame]) -> dict[str, Any]:
         reason = "tool_calls" if calls else "stop"
         choice = {"index": 0, "message": message, "finish_reason": reason}
         about = {"id": "c", "object": "chat.completion", "created": 1, "model": "m"}
-        return {**about, "choices": [choice]}
+        used = {"prompt_tokens": 5, "completion_tokens": 7, "total_tokens": 12}
+        return {**about, "choices": [choice], "usage": used}
     content: list[dict[str, Any]] = [{"type": "text", "text": state["text"]}]
     for call, (name, text) in calls:
         content.append({"type": "tool_use", "id": call, "name": name, "input": json.loads(text)})

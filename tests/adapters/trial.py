@@ -18,6 +18,7 @@ from typing import Any
 import pytest
 from daemon_process import DaemonProcess, environment, until
 from walld_client import PartialReply
+from walld_client.recovered.model_facts import step_records
 
 from adapters.answers import answer, joined, told
 from adapters.replay import Replay
@@ -29,6 +30,7 @@ __all__ = [
     "check_kept_before_it_is_handed_on",
     "check_killed_behind_each_frame",
     "check_killed_in_a_tool",
+    "check_model_call",
     "check_two_replies",
     "kept",
     "wants",
@@ -114,7 +116,17 @@ def check_two_replies(trial: Trial, daemon: DaemonProcess) -> list[PartialReply]
     assert second.text == trial.words("answer")[0][0] == "4 degrees in Oslo and 5 in Rome."
     for reply in replies:
         assert (reply.status, reply.partial, reply.error) == ("complete", False, None)
+        check_model_call(reply)
     return replies
+
+
+def check_model_call(reply: PartialReply, *known: str) -> None:
+    """It says what its model took, that it came to its end, and more that its SDK tells."""
+    (record,) = step_records(reply, set()).values()
+    assert record["status"] == "complete"
+    assert record["usage"]["input_tokens"] > 0
+    assert record["usage"]["output_tokens"] > 0
+    assert set(known) <= record.keys()
 
 
 def check_killed_in_a_tool(trial: Trial, daemon: DaemonProcess) -> None:

@@ -16,6 +16,7 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING
 
+from walld_client.recovered.model_facts import TOLD_IN, may_tell
 from walld_client.wire import messages as wire
 from walld_client.wire.framing import encode
 
@@ -61,10 +62,17 @@ KIND: dict[type, str] = {
 }
 _RUN_KINDS = (records.Text.kind, records.Thought.kind)
 _ENDS = (wire.End, wire.AppError, wire.Release)
-_OF_CALLS = (wire.Tool, wire.ToolArguments, wire.ToolResult)
+_OF_CALLS = (wire.Tool, wire.ToolArguments, wire.ToolResult, wire.AppError)
+"""What tells of a tool call, or that the model's failed; others may tell of that."""
 _IN_USE = ("stream_owned", "stream_exists")
 _UNSAID_MAX = 16
 """Refused replies that are remembered to be said; metrics count all."""
+
+
+def _is_of_calls(event: wire.Event) -> bool:
+    if isinstance(event, wire.Custom):
+        return event.kind in TOLD_IN
+    return isinstance(event, _OF_CALLS) or (isinstance(event, wire.Token) and may_tell(event.info))
 
 
 def _use_up(producer: Producer, number: int) -> None:
@@ -215,7 +223,7 @@ class EventHandlers:
             lengths = varint_lengths([len(event.text)])
             grown = stream.take_run(kind, event.seq, 1, lengths, event.text, at_ms)
         else:
-            stream.may_have_calls |= isinstance(event, _OF_CALLS)
+            stream.may_have_calls |= _is_of_calls(event)
             item = records.encode_item(records.Happened(at_ms - stream.begin.at_ms, event))
             grown = stream.take_item(event.seq, flags, item)
         self._engine.queued(stream, grown)
@@ -342,7 +350,7 @@ class EventHandlers:
             no = self._engine.registry.last_no + 1
         stream = Stream(no, begin, connection.process)
         stream.connection = connection
-        stream.may_have_calls = False  # it has no event yet
+        stream.may_have_calls = may_tell(event.meta)  # it has no event yet
         self._engine.registry.add(stream)
         item = records.encode_item(begin)
         self._engine.queued(stream, stream.take_item(0, Flag.BEGIN, item))

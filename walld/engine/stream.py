@@ -140,7 +140,7 @@ class Stream:
         self.may_release = False
         """Its end may be lost, or stand in a partial nobody has read: its owner knows."""
         self.may_have_calls = True
-        """It has events of tools, or what it has was not looked at."""
+        """It has events of tools or of its model, or what it has was not looked at."""
         self.is_anew = False
         """Begun again under this number, since what there was of it could not be read."""
         self.gone = False

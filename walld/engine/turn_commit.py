@@ -4,10 +4,10 @@ Owns: which replies wait for that, their end, and the drains behind such a relea
 messages of them (`daemon/session_store/turn_watcher.py`), entries (`session_log.py`).
 
 A plain reply that is released is done with at once. One of a turn must not be: a crash that keeps
-its tombstone and not its messages would lose both. Nor one that called tools, where its session has
-a ledger: that keeps which calls there were. Power may take any part of what was not synced, so the
-tombstone stands in the batch of these entries, with all before them synced, or else waits until
-they are (B5). Who drains behind the release is told once it is written.
+its tombstone and not its messages would lose both. Nor one that called tools or tells of its model,
+where its session has a ledger: that keeps which calls there were. Power may take any part of what
+was not synced, so the tombstone stands in the batch of these entries, with all before them synced,
+or else waits until they are (B5). Who drains behind the release is told once it is written.
 """
 
 from __future__ import annotations

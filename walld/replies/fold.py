@@ -19,6 +19,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Final, NoReturn
 
+from walld_client.recovered.model_facts import TOLD_IN
 from walld_client.wire import messages as wire
 
 from walld.replies.merge import in_order
@@ -86,7 +87,7 @@ class ReplyFold:
     """The state of one fold, which may be told at any time and go on.
 
     not with_text: of texts only whether they are blank is kept, of reasoning and custom events
-    nothing; what the reply says of its calls is the same.
+    nothing; what the reply says of its calls, and of the model's, is the same.
     """
 
     def __init__(self, begin: Begin, gap_verdicts: GapVerdicts, *, with_text: bool = True) -> None:
@@ -310,7 +311,7 @@ class ReplyFold:
         piece = self._open("custom", event.seq, at_ms)
         piece.name = event.kind
         self._hold(event.kind)
-        if self.with_text:
+        if self.with_text or event.kind in TOLD_IN:
             self._hold(event.payload)
             piece.result = event.payload
         piece.truncated_from = event.truncated_from

@@ -11,7 +11,7 @@ so does what is no timeout or level of a drain, or no `present`; no other argume
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from types import TracebackType
 from typing import Any, Self
 
@@ -97,6 +97,19 @@ class NullMixin(ReplyBase):
         return 0
 
     def event(self, kind: str, payload: object = None) -> int:
+        return 0
+
+    def model_call(
+        self,
+        *,
+        model: str | None = None,
+        provider: str | None = None,
+        request_id: str | None = None,
+        usage: Mapping[str, float] | None = None,
+        tools_hash: str | None = None,
+        status: str | None = None,
+        error_class: str | None = None,
+    ) -> int:
         return 0
 
     def retry(self, reason: str | None = None, *, step: bool = False) -> int:

@@ -149,12 +149,14 @@ def test_it_says_what_the_reply_said_of_it_and_no_more(
     hashed = one["calls"][0].pop("arguments_hash")
     assert len(hashed) == 64
     assert isinstance(one.pop("started_at_ms"), int)
+    assert isinstance(one.pop("at_ms"), int)
     risk = {"side_effect": "read", "resume_policy": "rerun-after-check"}
     assert one == {
         "stream": "r",
         "step": 1,
-        "status": "errored",
-        "error_class": "overloaded",
+        "status": "error",
+        "error_class": "provider",
+        "error_kind": "overloaded",
         "calls": [
             {"call_id": "c1", "name": "read", "seq": 2, "outcome": "done"} | risk,
             {"call_id": "c2", "name": "put", "seq": 4, "outcome": "unknown"}

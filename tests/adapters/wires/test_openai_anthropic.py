@@ -20,6 +20,7 @@ from adapters.trial import (
     Trial,
     check_gate_behind_a_tool,
     check_kept_before_it_is_handed_on,
+    check_model_call,
     kept,
     wants,
 )
@@ -101,6 +102,7 @@ def test_a_whole_answer(
     assert kept(reply) == trial.told == joined(told(answer(wire, scenario)))
     assert (reply.status, reply.error) == ("complete", None)
     assert not reply.partial
+    check_model_call(reply, "model", "request_id", *(["provider"] if how != "tee" else []))
     is_tool = scenario == "tool"
     assert (
         reply.finish_reason

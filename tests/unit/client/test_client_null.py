@@ -35,6 +35,7 @@ def test_every_call_is_empty(tmp_path: Path) -> None:
             reply.tool_result(1),
             reply.step(),
             reply.event("k", {}),
+            reply.model_call(model="m"),
             reply.retry("r"),
             reply.move("S2"),
             reply.finish("stop"),
@@ -43,7 +44,7 @@ def test_every_call_is_empty(tmp_path: Path) -> None:
             reply.error("e"),
             reply.release(),
         ]
-        assert calls == [0] * 14
+        assert calls == [0] * 15
         assert reply.drain(0.0, "synced")
         assert (reply.sent_seq, reply.durable_seq, reply.session_id) == (0, 0, "S2")
     assert len(client.reply("S").stream_id) == 32

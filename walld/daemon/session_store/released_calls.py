@@ -1,12 +1,13 @@
-"""Keeps in a session the calls of a reply that goes and leaves no message of them.
+"""Keeps what is known of a reply that goes: its model, and the tool calls that no message has.
 
 Owns: which calls those are, and the `model_call` entries that tell of them. Refuses: when a reply
-goes (`turn_watcher.py`), its messages (`reply_messages.py`), what became of a call
-(`sessions/state/account.py`).
+goes (`turn_watcher.py`), its messages (`reply_messages.py`), what a reply says of its model
+(`model_facts.py` of the client), what became of a call (`sessions/state/account.py`).
 
 Invariants: of text, results and arguments nothing is kept but a hash of the arguments: a released
 reply's bytes leave the disk (P5). What an entry of the session says already is not said again. Of
-an attempt that was begun anew only steps that had ended count: nobody had the others' calls whole.
+an attempt that was begun anew only tool calls of steps that had ended count: nobody had the others'
+whole; the model was asked for each.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from walld_client.recovered.entry_messages import OF_INFO
 from walld_client.wire import messages as wire
 
 from walld import limits
-from walld.daemon.session_store.reply_messages import ids_of, started_at_ms
+from walld.daemon.session_store.reply_messages import ids_of, model_payloads, started_at_ms
 from walld.sessions.state.call_account import arguments_hash
 from walld.sessions.state.entries import line_event
 
@@ -39,7 +40,12 @@ __all__ = ["ReadReply", "ReleasedCalls"]
 _CALLS_MAX: Final = 256
 """Of a step in one entry."""
 _LISTS: Final = frozenset(("calls", "results"))
+_MODEL: Final = "model"
 _FACTS: Final = ("call_id", "seq", "outcome")
+_OF_MODEL: Final = (
+    *("model", "provider", "request_id", "tools_hash", "usage", "status"),
+    *("error_class", "error_kind", "finish_reason", "at_ms", "ended_at_ms"),
+)
 _AT_ONCE_BYTES: Final = 32 * 1024
 """An entry that is longer is looked at in the thread."""
 T = TypeVar("T")
@@ -61,41 +67,54 @@ class ReleasedCalls:
     async def entries(
         self, ledger: SessionLog, read: ReadReply, *, is_moved: bool
     ) -> list[wire.NewEntry] | None:
-        """Those that the session lacks, with ids that are free; None of a reply without calls.
+        """Those that the session lacks, with ids that are free; None of a reply without any.
 
         is_moved: the messages of its last attempt go to the session with it.
         """
         reply, found = read.reply, list[wire.NewEntry]()
         steps = _steps(reply, read.ended, with_last=not is_moved)
-        for first_seq, segments in steps:
-            look = partial(_said_in_message, reply=reply, segments=segments)
-            _, there = await self._free(ledger, reply, f"{reply.stream_id}:{first_seq}", look)
-            said = set[int]().union(*there)
-            left = [one for one in segments if one.first_seq not in said]
-            for at in range(0, len(left), _CALLS_MAX):
+        models = model_payloads(reply, read.ended)
+        for first_seq in sorted(steps.keys() | models.keys()):
+            left = steps.get(first_seq, [])
+            if left:
+                look = partial(_said_in_message, reply=reply, segments=left)
+                _, there = await self._free(ledger, reply, f"{reply.stream_id}:{first_seq}", look)
+                said = set[int]().union(*there)
+                left = [one for one in left if one.first_seq not in said]
+            model = models.get(first_seq, {})
+            for at in range(0, max(len(left), bool(model)), _CALLS_MAX):
                 part = left[at : at + _CALLS_MAX]
                 named_by = part[0].first_seq if at else first_seq
-                found += await self._entries(ledger, reply, (first_seq, named_by), part)
-        return found if steps else None
+                told = {} if at else model
+                found += await self._entries(ledger, reply, (first_seq, named_by), part, told)
+        return found if steps or models else None
 
     async def _entries(
-        self, ledger: SessionLog, reply: PartialReply, seqs: tuple[int, int], left: list[Segment]
+        self,
+        ledger: SessionLog,
+        reply: PartialReply,
+        seqs: tuple[int, int],
+        left: list[Segment],
+        model: dict[str, Any],
     ) -> list[wire.NewEntry]:
-        """One, or more where that would be too long. seqs: of the step, and for its id."""
+        """One, or more where that would be too long. seqs: of the step, and for its id. model: what
+        is known of that; of several entries the first has it.
+        """
         wanted, look = f"{reply.stream_id}:{seqs[1]}:call", partial(_said_of_calls, reply=reply)
         free, there = await self._free(ledger, reply, wanted, look)
         known = set[tuple[str, str]]().union(*there)
-        payload = _payload(reply, seqs[0], left)
+        model = {} if (_MODEL, _facts(model, _OF_MODEL)) in known else model
+        payload = _payload(reply, seqs[0], left) | model
         for name in _LISTS & payload.keys():
             payload[name] = [one for one in payload[name] if (name, _facts(one)) not in known]
-        if not any(payload.get(name) for name in _LISTS):
+        if not model and not any(payload.get(name) for name in _LISTS):
             return []
         encoded = json.dumps(payload, ensure_ascii=True, separators=(",", ":")).encode("ascii")
         if len(encoded) > limits.LEDGER_PAYLOAD_BYTES_MAX and len(left) > 1:
             half = len(left) // 2
-            first = await self._entries(ledger, reply, seqs, left[:half])
+            first = await self._entries(ledger, reply, seqs, left[:half], model)
             seqs = seqs[0], left[half].first_seq
-            return first + await self._entries(ledger, reply, seqs, left[half:])
+            return first + await self._entries(ledger, reply, seqs, left[half:], {})
         return [wire.NewEntry("model_call", encoded, free, turn=reply.turn_id, leaf=False)]
 
     async def _free(
@@ -121,14 +140,12 @@ def _looked(look: Callable[[Event], T], line: bytes) -> T:
     return look(line_event(line))
 
 
-def _steps(
-    reply: PartialReply, ended: set[int], *, with_last: bool
-) -> list[tuple[int, list[Segment]]]:
-    """First seq, calls and results of each step that has any which count."""
+def _steps(reply: PartialReply, ended: set[int], *, with_last: bool) -> dict[int, list[Segment]]:
+    """First seq -> calls and results, of each step that has any which count."""
     steps: dict[tuple[int, int], list[Segment]] = {}
     for one in reply.segments:
         steps.setdefault((one.attempt, one.step), []).append(one)
-    found = []
+    found: dict[int, list[Segment]] = {}
     for (attempt, _), segments in steps.items():
         is_last = attempt == reply.attempts - 1
         counted = [
@@ -138,7 +155,7 @@ def _steps(
             if (with_last if is_last else one.first_seq in ended)
         ]
         if counted:
-            found.append((segments[0].first_seq, counted))
+            found[segments[0].first_seq] = counted
     return found
 
 
@@ -174,7 +191,8 @@ def _said_of_calls(event: Event, reply: PartialReply) -> set[tuple[str, str]]:
     """What the daemon has said of it already, and in which list."""
     if event.type != "model_call" or not _is_of(event, reply):
         return set()
-    return {(name, _facts(one)) for name in _LISTS for one in _dicts(event.payload.get(name))}
+    said = {(name, _facts(one)) for name in _LISTS for one in _dicts(event.payload.get(name))}
+    return said | {(_MODEL, _facts(event.payload, _OF_MODEL))}
 
 
 def _is_of(event: Event, reply: PartialReply) -> bool:
@@ -184,7 +202,7 @@ def _is_of(event: Event, reply: PartialReply) -> bool:
 
 
 def _payload(reply: PartialReply, step: int, left: list[Segment]) -> dict[str, Any]:
-    """What is known of one step. error_class, finish_reason: of the reply's last one."""
+    """What is known of the calls of one step. finish_reason: of the reply's last one."""
     calls = [_call(one) for one in left if one.kind == "tool"]
     results = [
         {"call_id": one.call_id, "seq": one.first_seq, "outcome": one.outcome}
@@ -200,11 +218,9 @@ def _payload(reply: PartialReply, step: int, left: list[Segment]) -> dict[str, A
     }
     if results:
         told["results"] = results
-    last = reply.segments[-1]
-    if (left[0].attempt, left[0].step) == (last.attempt, last.step):
-        if reply.error is not None and reply.error.kind is not None:
-            told["error_class"] = reply.error.kind
-        if reply.finish_reason is not None:
+    if left and reply.finish_reason is not None:
+        last = reply.segments[-1]
+        if (left[0].attempt, left[0].step) == (last.attempt, last.step):
             told["finish_reason"] = reply.finish_reason
     return {name: wtf8.jsonable(value) for name, value in told.items()}
 
@@ -227,9 +243,9 @@ def _call(segment: Segment) -> dict[str, Any]:
     return told | {name: info[name] for name in risk}
 
 
-def _facts(one: dict[str, Any]) -> str:
+def _facts(one: dict[str, Any], names: tuple[str, ...] = _FACTS) -> str:
     """As text: an entry may say anything there."""
-    return json.dumps([one.get(name) for name in _FACTS])
+    return json.dumps([one.get(name) for name in names], sort_keys=True)
 
 
 def _dicts(listed: object) -> list[dict[str, Any]]:

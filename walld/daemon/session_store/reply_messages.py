@@ -15,7 +15,9 @@ from secrets import token_hex
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 import msgspec
+from walld_client.encoding import wtf8
 from walld_client.recovered.entry_messages import OF_INFO, entry_messages
+from walld_client.recovered.model_facts import step_records, tells
 from walld_client.recovered.partial import from_recovered
 from walld_client.session.truncation import fit
 from walld_client.wire import messages as wire
@@ -44,6 +46,7 @@ if TYPE_CHECKING:
 __all__ = [
     "ReplyMessages",
     "ids_of",
+    "model_payloads",
     "placed",
     "started_at_ms",
     "unreleased",
@@ -190,6 +193,7 @@ def unreleased(
         reply.owner_alive,
         reply.doubt or ("a gap stands in it" if reply.gaps else None),
         _facts(recovered),
+        _model_calls(recovered, ended_before_retry),
     )
 
 
@@ -209,6 +213,30 @@ def _facts(recovered: wire.Recovered) -> dict[str, Any]:
             one.first_seq: one.at_ms for one in recovered.segments if one.kind == "tool"
         },
     }
+
+
+def model_payloads(reply: PartialReply, ended: set[int]) -> dict[int, dict[str, Any]]:
+    """First seq of each step of which something is known of its model -> that, as an entry has it.
+    ended: first seqs of what earlier attempts said in steps that had ended (`fold`).
+    """
+    named = {"stream": reply.stream_id, "started_at_ms": started_at_ms(reply)}
+    return {
+        seq: {name: wtf8.jsonable(value) for name, value in (named | {"step": seq} | told).items()}
+        for seq, told in step_records(reply, ended).items()
+    }
+
+
+def _model_calls(recovered: wire.Recovered, ended: set[int]) -> tuple[dict[str, Any], ...]:
+    """Of a reply that may be long: without its texts."""
+    steps, kept = set[tuple[int, int]](), list[wire.RecoveredSegment]()
+    for one in recovered.segments:
+        if tells(one):
+            kept.append(msgspec.structs.replace(one, text=b"") if one.text else one)
+        elif (one.attempt, one.step) not in steps:
+            kept.append(msgspec.structs.replace(one, text=b"", arguments=None, result=None))
+        steps.add((one.attempt, one.step))
+    reply = from_recovered(msgspec.structs.replace(recovered, segments=kept))
+    return tuple(model_payloads(reply, ended).values())
 
 
 def _has_ended(reply: PartialReply) -> bool:

@@ -325,7 +325,7 @@ class TurnWatcher:
 
     async def _go_with_calls(self, stream: Stream) -> None:
         """It leaves no messages. What its session is to know of its calls goes there first."""
-        read = await self._read(stream)
+        read = await self._read(stream) if await self._ledgers_of(stream) else None
         found = (
             None
             if read is None

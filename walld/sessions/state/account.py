@@ -76,7 +76,8 @@ class Unreleased(NamedTuple):
     program or its provider said so; where it did not, it was cut, however its text ends. earlier:
     calls of the attempts before that, as items of messages, and whether the step that said each had
     ended. status: live | complete | cancelled | errored | crashed. unread: why some of it may not
-    be known; None where all of it is.
+    be known; None where all of it is. model_calls: payloads of the entries of that type which it
+    would leave, without tool calls.
     """
 
     stream_id: str
@@ -88,6 +89,7 @@ class Unreleased(NamedTuple):
     owner_alive: bool = False
     unread: str | None = None
     facts: Mapping[str, Any] = {}
+    model_calls: tuple[dict[str, Any], ...] = ()
 
     def told(self) -> dict[str, Any]:
         """As the gate lists it."""

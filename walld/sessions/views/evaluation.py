@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from walld.sessions.gate.model_calls import model_calls, total_usage
 from walld.sessions.gate.turn_history import History, history_of
 from walld.sessions.gate.unreleased import reply_of, said_before, said_in
 from walld.sessions.state.account import Unreleased
@@ -44,6 +45,7 @@ def evaluation(
     tools = [tool_view(tool) for one in turns for tool in one.tools]
     tools += [tool_view(tool) for tool in of_messages]
     tools += [tool_view(tool, reply_of(tool, unreleased)) for tool in of_replies]
+    models = [one for one in model_calls(events, unreleased) if turn in (None, one["turn"])]
     return {
         "input": said[:-1] if answered else said,
         "output": last.get("content") if answered else None,
@@ -53,6 +55,7 @@ def evaluation(
         "reason": turns[-1].state.reason if turns else None,
         "failure": failure_of(events, account, turn, unreleased),
         "tools": tools,
+        "model_calls": models,
         "verifications": [
             event.payload
             for event in events
@@ -62,6 +65,7 @@ def evaluation(
             "turns": [one.state.turn_id for one in turns],
             "outcomes": _counted([tool["outcome"] for tool in tools]),
             "duration_ms": sum(one.duration_ms or 0 for one in turns),
+            "usage": total_usage(models),
             "budget": last_budget(events),
         },
     }

@@ -304,8 +304,11 @@ class TailIndex:
 
     def _left(self, event: Event) -> None:
         """What is left of a reply that went: a message of its turn, which stands before it; its
-        calls may be those that other words of their ids are about.
+        calls may be those that other words of their ids are about. Of one that tells of the model
+        alone no message is made.
         """
+        if not (event.payload.get("calls") or event.payload.get("results")):
+            return
         if event.turn is not None:
             self._tie(event.turn)
         self._name("stream", event.payload.get("stream"))

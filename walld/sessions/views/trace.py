@@ -1,4 +1,4 @@
-"""What a session did as spans: turns, their replies, their tool calls.
+"""What a session did as spans: turns, their replies, the model's calls, tool calls.
 
 Owns: the shape of spans. Refuses: gathering (`turn_history.py`), any exporter's format.
 
@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final
 
+from walld.sessions.gate.model_calls import model_calls
 from walld.sessions.gate.turn_history import TurnHistory, history_of
 from walld.sessions.gate.unreleased import reply_of, said_before, said_in
 from walld.sessions.state.account import Unreleased
@@ -21,14 +22,21 @@ from walld.sessions.state.events import Event
 __all__ = ["trace"]
 
 _TOOL_STATUS: Final = {"done": "ok", "failed": "error", "denied": "error"}
+_MODEL_STATUS: Final = {"complete": "ok", "error": "error"}
+_OF_MODEL: Final = (
+    *("stream", "step", "turn", "model", "provider", "request_id", "tools_hash"),
+    *("error_class", "error_kind", "finish_reason"),
+)
 _TURN_STATUS: Final = {"completed": "ok", "interrupted": "error"}
 
 
 def trace(events: Sequence[Event], unreleased: Sequence[Unreleased] = ()) -> list[dict[str, Any]]:
     """Spans in order of their beginning. status: ok | error | unset (it has no end, or unknown).
 
-    unreleased: replies whose calls are told too, where nothing else has them; also (withdrawn)
-    those of steps that were begun anew before they had ended. They begin with their turn.
+    A span of kind `model` is a call of the model: its attributes say which, what it took and how it
+    ended (`call_status`). unreleased: replies whose calls are told too, where nothing else has
+    them; also (withdrawn) those of steps that were begun anew before they had ended. They begin
+    with their turn.
     """
     said = [*said_in(unreleased, events), *said_before(unreleased, events)]
     withdrawn = said_before(unreleased, events, in_ended_steps=False)
@@ -52,7 +60,9 @@ def trace(events: Sequence[Event], unreleased: Sequence[Unreleased] = ()) -> lis
         if (answered_ms := at_ms.get(tool.answered_seq)) is not None:
             span["end_ms"] = max(answered_ms, span["start_ms"])
         spans.append(span)
-    spans += _reply_spans(events, account.turns)
+    replies = _reply_spans(events, account.turns)
+    spans += replies
+    spans += _model_spans(events, unreleased, replies, account.turns)
     return sorted(spans, key=lambda span: span["seq"])
 
 
@@ -138,5 +148,40 @@ def _reply_spans(events: Sequence[Event], turns: dict[str, TurnHistory]) -> list
             status = "error" if turn.state.state == "interrupted" else "unset"
         span = _span("reply", f"reply {stream_id}", event, end_ms, status, turn.submitted.id)
         span["attributes"]["stream_id"] = stream_id
+        spans.append(span)
+    return spans
+
+
+def _model_spans(
+    events: Sequence[Event],
+    unreleased: Sequence[Unreleased],
+    replies: Sequence[dict[str, Any]],
+    turns: dict[str, TurnHistory],
+) -> list[dict[str, Any]]:
+    """Below their replies, where those are of a turn; an end only where one was told."""
+    of_reply = {
+        (one["attributes"].get("turn"), one["attributes"]["stream_id"]): one["span_id"]
+        for one in replies
+    }
+    spans = []
+    for call in model_calls(events, unreleased):
+        turn = turns.get(call["turn"] or "")
+        parent = None if turn is None else turn.submitted.id
+        begun_ms, ended_ms = call["at_ms"] or call["started_at_ms"], call["ended_at_ms"]
+        attributes = {name: call[name] for name in _OF_MODEL if call[name] is not None}
+        attributes |= {"call_status": call["status"], "usage": call["usage"]}
+        if call["unreleased"]:
+            attributes["unreleased"] = call["stream"]
+        span = {
+            "span_id": call["id"],
+            "parent_id": of_reply.get((call["turn"], call["stream"]), parent),
+            "kind": "model",
+            "name": f"model {call['model'] or 'unknown'}",
+            "seq": call["seq"],
+            "start_ms": begun_ms,
+            "end_ms": None if None in (begun_ms, ended_ms) else max(begun_ms, ended_ms),
+            "status": _MODEL_STATUS.get(call["status"], "unset"),
+            "attributes": attributes,
+        }
         spans.append(span)
     return spans

@@ -13,6 +13,7 @@ from typing import Any, Final
 from walld_client.limits import PREVIEW_CHARS_MAX
 from walld_client.recovered.provider import set_apart
 
+from walld.sessions.gate.model_calls import calls_by_turn, model_calls
 from walld.sessions.gate.turn_history import History, TurnHistory, history_of
 from walld.sessions.gate.unreleased import reply_of, said_before, said_in
 from walld.sessions.state.account import Unreleased
@@ -28,7 +29,8 @@ _DECIDES: Final = ("tool_decision", "tool_approval", "tool_settled")
 _CHANGES: Final = ("message_edit", "undo", "compaction")
 _TOLD_ELSEWHERE: Final = frozenset(
     (
-        *("message", "label", "leaf", "branch_summary", "observation", *_CHANGES),
+        *("message", "label", "leaf", "branch_summary", "observation", "model_call", "child"),
+        *_CHANGES,
         *(name for name in KNOWN if name.startswith(("turn_", "tool_"))),
     )
 )
@@ -45,7 +47,8 @@ def transcript(
     now; what changed them is `changes` of a part of its own. Of replies that are not released a
     turn has the calls that nothing else names, each with its reply as `unreleased`, and in
     `replies` what each says and whether it is whole. entries: all other events of the turn, or of a
-    part of their own: budgets, verifications, what is the application's own.
+    part of their own: budgets, verifications, what is the application's own. model_calls: of a
+    turn, what is known of the model's.
     """
     said = said_in(unreleased, events)
     account = history_of(events, [*said, *said_before(unreleased, events)])
@@ -77,6 +80,10 @@ def transcript(
             views[event.turn]["entries"].append(_entry(event, on_path))
         else:
             told.append((event.seq, _part(entries=[_entry(event, on_path)])))
+    models = calls_by_turn(model_calls(events, unreleased))
+    for name, view in views.items():
+        view["model_calls"] = models.pop(name, [])
+    told += [(left[0]["seq"], _part(model_calls=left)) for left in models.values()]  # of no turn
     told += _loose(account, on_path, became) + _changes(events, on_path)
     return [one for _, one in sorted(told, key=lambda one: one[0])]
 

@@ -75,7 +75,8 @@ export const NAMES: Record<string, string[]> = {
   session_info: ["cwd", "version"],
   compaction_failed: [],
   model_call: [
-    ...["stream", "status", "error_class", "finish_reason"],
+    ...["stream", "status", "error_class", "error_kind", "finish_reason"],
+    ...["model", "provider", "request_id", "tools_hash"],
     ...within("calls.[]", OF_GONE),
     ...within("results.[]", OF_GONE),
   ],

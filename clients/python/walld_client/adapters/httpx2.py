@@ -20,11 +20,14 @@ from __future__ import annotations
 import logging
 import zlib
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator
+from functools import partial
 from typing import Any
 
+import msgspec
 from walld_client.adapters.frameworks.extras import needs
 from walld_client.adapters.frameworks.recording import Opener, Recording, SessionId, wire_of_path
 from walld_client.adapters.frameworks.tool_effects import Declared
+from walld_client.adapters.wires.model_said import hash_of_tools
 from walld_client.client import ClientBase
 from walld_client.reply.reply import ReplyBase
 
@@ -37,6 +40,11 @@ _log = logging.getLogger("walld")
 _PASSED_OVER = {"application/json", "application/x-jsonl"}
 """Content types of which nothing is said: answers that were not streamed, results of batches; and
 those of which it was."""
+
+
+_PROVIDERS = {"openai.com": "openai", "anthropic.com": "anthropic"}
+"""By the end of the host; another host is its own name."""
+_REQUEST_IDS = ("request-id", "x-request-id")
 
 
 def response_hook(
@@ -116,6 +124,7 @@ def record_response(opener: Opener, response: httpx2.Response) -> None:
             is_answer=is_answer,
             is_messages=wire == "messages",
             effects=opener.effects,
+            about=partial(_about, response),
         )
         is_sync = isinstance(stream, httpx2.SyncByteStream)
         is_async = isinstance(stream, httpx2.AsyncByteStream)
@@ -123,6 +132,26 @@ def record_response(opener: Opener, response: httpx2.Response) -> None:
         response.stream = tee(stream, recording, decode, opener)
     except Exception:
         _log.exception("a response is not recorded: walld's hook failed on it")
+
+
+def _about(response: httpx2.Response) -> dict[str, Any]:
+    """What the request, and the headers of its response, say of the model's call."""
+    host = response.request.url.host
+    named = (name for suffix, name in _PROVIDERS.items() if host.endswith(suffix))
+    ids = (response.headers.get(name) for name in _REQUEST_IDS)
+    about = {
+        "provider": next(named, host),
+        "request_id": next((one for one in ids if one), None),
+        "tools_hash": _tools_of(response.request),
+    }
+    return {name: value for name, value in about.items() if value}
+
+
+def _tools_of(request: httpx2.Request) -> str | None:
+    try:
+        return hash_of_tools(msgspec.json.decode(request.content, type=_Asked).tools)
+    except (httpx2.RequestNotRead, msgspec.MsgspecError, ValueError):
+        return None
 
 
 def _tell_once(kind: str) -> None:
@@ -150,6 +179,12 @@ def _decoder(encoding: str) -> Callable[[bytes], bytes] | None:
         return zlib.decompressobj(zlib.MAX_WBITS | 16).decompress
     _log.warning("a response is not recorded: walld cannot decode content-encoding %r", encoding)
     return None
+
+
+class _Asked(msgspec.Struct):
+    """Of a request, which may be long: the rest is passed over."""
+
+    tools: Any = None
 
 
 class _Half:

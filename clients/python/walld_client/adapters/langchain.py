@@ -51,6 +51,7 @@ from walld_client.adapters.frameworks.langchain_events import Answer
 from walld_client.adapters.frameworks.model_call import Board, ModelCall, Place, safely
 from walld_client.adapters.frameworks.recording import Opener, SessionId
 from walld_client.adapters.frameworks.tool_effects import Declared
+from walld_client.adapters.wires.model_said import hash_of_tools
 from walld_client.adapters.wires.wire import Failure, finish_failure
 from walld_client.client import ClientBase
 
@@ -134,14 +135,21 @@ class WalldCallback(BaseCallbackHandler):
         run_id: UUID,
         parent_run_id: UUID | None = None,
         metadata: dict[str, Any] | None = None,
+        invocation_params: dict[str, Any] | None = None,
         **_: Any,
     ) -> None:
         if (known := self._answers.get(run_id)) is not None:
             known.times += 1
             return
         place = self._place_of(parent_run_id)
-        model = (metadata or {}).get("ls_model_name")
-        call = self._board.begin(*place, run_id=str(run_id), model=model)
+        named, asked = metadata or {}, invocation_params or {}
+        about = {
+            "model": named.get("ls_model_name"),
+            "provider": named.get("ls_provider"),
+            "tools_hash": hash_of_tools(asked.get("tools")),
+        }
+        model = about["model"]
+        call = self._board.begin(*place, about=about, run_id=str(run_id), model=model)
         with self._lock:
             self._answers[run_id] = Answer(call, str(run_id))
 
@@ -165,6 +173,7 @@ class WalldCallback(BaseCallbackHandler):
         # Where no reason is told here `on_llm_end` may have it.
         if event.get("event") == "message-finish" and answer.was_streamed:
             about = event.get("metadata") or {}
+            answer.call.said.usage = event.get("usage")
             if (reason := _reason_in(about)) is not None:
                 self._said_to_end(answer.call, reason, about)
 
@@ -194,6 +203,7 @@ class WalldCallback(BaseCallbackHandler):
         generation = response.generations[0][0]
         message = getattr(generation, "message", None)
         call.message_id = getattr(message, "id", None)
+        call.said.usage = getattr(message, "usage_metadata", None)
         if call.is_over:
             return
         was_streamed = answer.was_streamed
@@ -206,6 +216,7 @@ class WalldCallback(BaseCallbackHandler):
             **(getattr(message, "response_metadata", None) or {}),
             **(generation.generation_info or {}),
         }
+        call.said.know(model=about.get("model_name"), request_id=about.get("id"))
         reason = _reason_in(about)
         if reason is None and was_streamed:
             call.fail()

@@ -108,7 +108,8 @@ class _LiteLlmTee(Tee):
         if not said or not isinstance(said, str) or said == first["finish_reason"]:
             return item
         choices = [Choice(first.get("index"), first.get("delta"), said), *item.choices[1:]]
-        return Chunk(getattr(item, "id", None), getattr(item, "model", None), choices)
+        own = {name: getattr(item, name, None) for name in ("id", "model", "usage")}
+        return Chunk(choices=choices, **own)
 
     def _beside(self, block: Any) -> None:
         if block.get("signature"):

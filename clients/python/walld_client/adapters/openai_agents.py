@@ -64,6 +64,7 @@ _WITHOUT_USAGE = Failure(
     " usage, which is sent last, came; ask for it with ModelSettings(include_usage=True)",
     "no_terminal_event",
 )
+_USAGE = ("input_tokens", "output_tokens", "input_tokens_details", "output_tokens_details")
 _RESULTS = ("tool_call_output_item", "handoff_output_item")
 
 
@@ -107,14 +108,15 @@ class WalldHooks(RunHooks[Any]):
         return run.tee(result)
 
     @safely
-    def _llm_started(self, context: Any, items: Any) -> None:
+    def _llm_started(self, context: Any, agent: Any, items: Any) -> None:
         run = self._run_of(context)
         for item in reversed(items):
             have = plain(item)
             if not isinstance(have, dict) or not str(have.get("type")).endswith("_call_output"):
                 break
             self._is_told(run, have.get("call_id"), plain(have.get("output")))
-        run.begin()
+        model = getattr(agent, "model", None)
+        run.begin(model if isinstance(model, str) else None)
 
     def _is_told(self, run: _Run, call_id: Any, output: Any) -> None:
         """What the model is told of a call of the answer before: hooks do not tell of all."""
@@ -135,6 +137,9 @@ class WalldHooks(RunHooks[Any]):
         names = CallNames()
         for item in response.output:
             _whole(call, plain(item), names)
+        usage = {name: plain(getattr(response.usage, name, None)) for name in _USAGE}
+        call.said.usage = usage
+        call.said.know(request_id=getattr(response, "response_id", None))
         call.done()
 
     def _run_of(self, context: Any) -> _Run:
@@ -207,7 +212,7 @@ class WalldHooks(RunHooks[Any]):
         self, context: Any, agent: Any = None, system_prompt: Any = None, input_items: Any = ()
     ) -> None:
         """A model is asked."""
-        self._llm_started(context, input_items)
+        self._llm_started(context, agent, input_items)
 
     async def on_llm_end(self, context: Any, agent: Any, response: Any) -> None:
         """A model's answer, whole."""
@@ -255,12 +260,12 @@ class _Run:
         """What the model has answered last, as far as anybody has it."""
         return self.asked or [one for ref in self.held if (one := ref()) is not None]
 
-    def begin(self) -> None:
+    def begin(self, model: str | None) -> None:
         """A model is asked, in the context of the run: its session is asked for there."""
         if not self.is_teed:
             self._begun.clear()
             self._board.run_ended(self.key)
-        self._begun.append(self._board.begin(self.key))
+        self._begun.append(self._board.begin(self.key, about={"model": model}))
 
     def next_call(self) -> ModelCall:
         """The model call whose answer comes, or another attempt at it.
@@ -316,6 +321,7 @@ class _Run:
             call.fail(_WITHOUT_USAGE)
             return
         self._fold.take(item, call)
+        call.said.usage = self._fold.model.usage
         if self._fold.failure is not None:
             self._call = None
             call.fail(self._fold.failure)

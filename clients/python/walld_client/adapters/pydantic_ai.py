@@ -40,6 +40,7 @@ from walld_client.adapters.frameworks.pydantic_ai_deferred import Tools, defer, 
 from walld_client.adapters.frameworks.recording import Opener, SessionId
 from walld_client.adapters.frameworks.tool_effects import Declared
 from walld_client.adapters.wires.call_names import CallNames
+from walld_client.adapters.wires.model_said import hash_of_tools
 from walld_client.adapters.wires.wire import Failure, call_name, finish_failure, plain
 from walld_client.client import ClientBase
 from walld_client.reply.terminal_events import message_of
@@ -259,7 +260,10 @@ class _Run(AbstractCapability[Any]):
         self._tools = self._own
         self._came.clear()
         self._names.clear()
-        self._call = self._own.board.begin(self._own.run, **about)
+        asked = getattr(request_context, "model_request_parameters", None)
+        tools = [_tool(one) for one in getattr(asked, "function_tools", None) or ()]
+        told = {"model": model, "tools_hash": hash_of_tools(tools)}
+        self._call = self._own.board.begin(self._own.run, about=told, **about)
         self._was_streamed = False
         self._parts_begin()
 
@@ -369,6 +373,9 @@ class _Run(AbstractCapability[Any]):
             call.event("tool_arguments", {"call_id": call_id, "merge": arguments})
 
 
+_USAGE = ("input_tokens", "output_tokens", "cache_read_tokens", "cache_write_tokens")
+
+
 def _answer_in(stream: Any) -> AgentStream[Any, Any] | None:
     """Whose events these are, if a model's: the generators that they come through hold it. Nothing
     public tells a capability what the provider's last word was before the program goes on.
@@ -381,8 +388,21 @@ def _answer_in(stream: Any) -> AgentStream[Any, Any] | None:
     return None
 
 
+def _tool(tool: Any) -> dict[str, Any]:
+    """A tool, as the model is told of it."""
+    names = {"name": "name", "description": "description", "parameters": "parameters_json_schema"}
+    return {name: getattr(tool, own, None) for name, own in names.items()}
+
+
 def _end(call: ModelCall, response: Any, came_whole: bool = False) -> None:
     """An answer is at its end. A streamed one was whole, or cut without a word."""
+    usage = getattr(response, "usage", None)
+    call.said.usage = {name: getattr(usage, name, None) for name in _USAGE}
+    call.said.usage |= getattr(usage, "details", None) or {}
+    call.said.know(
+        provider=getattr(response, "provider_name", None),
+        request_id=getattr(response, "provider_response_id", None),
+    )
     own = (response.provider_details or {}).get("finish_reason")
     if failure := finish_failure(own) or finish_failure(response.finish_reason):
         call.fail(failure)

@@ -95,7 +95,8 @@ NAMES: Final[dict[str, tuple[str, ...]]] = {
     "session_info": ("cwd", "version"),
     "compaction_failed": (),
     "model_call": (
-        *("stream", "status", "error_class", "finish_reason"),
+        *("stream", "status", "error_class", "error_kind", "finish_reason"),
+        *("model", "provider", "request_id", "tools_hash"),
         *(f"{listed}.[].{name}" for listed in ("calls", "results") for name in _OF_GONE),
     ),
     "tool_started": ("call_id", "boot"),

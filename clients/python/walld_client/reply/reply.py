@@ -14,7 +14,7 @@ the chores) is decided on the long way (`send.py`).
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from types import TracebackType
 from typing import Any, Self
 
@@ -31,6 +31,7 @@ from walld_client.link.connection import NOSIGNAL
 from walld_client.link.fork_flag import is_owner
 from walld_client.link.link import Link
 from walld_client.link.stream import Stream
+from walld_client.recovered.model_facts import MODEL_CALL, checked_facts
 from walld_client.reply.open_calls import OpenCalls
 from walld_client.reply.send import release, say, say_arguments, say_reasoning, say_text
 from walld_client.reply.terminal_events import app_error, message_of, reason_text, safe_error
@@ -232,6 +233,37 @@ class ReplyBase:
         encoded, true_bytes = value_encoding.payload_bytes(payload, self._link.acks.text_bytes_max)
         kind = value_encoding.clean(kind, NAME_BYTES_MAX)
         return self._say(messages.Custom(ID, ID, kind, encoded, true_bytes))
+
+    def model_call(
+        self,
+        *,
+        model: str | None = None,
+        provider: str | None = None,
+        request_id: str | None = None,
+        usage: Mapping[str, float] | None = None,
+        tools_hash: str | None = None,
+        status: str | None = None,
+        error_class: str | None = None,
+    ) -> int:
+        """What is known of the model's call whose answer this step is, as often as more is known.
+
+        usage: numbers by name, from 0: `input_tokens`, `output_tokens`, say; a name that comes
+        again has the later number. tools_hash: `walld_client.tools_hash(tools)`. status: complete |
+        partial | cancelled | error. error_class: provider | rate_limit | context_length |
+        content_filter | timeout | cancelled | invalid_output | other. What is not said follows from
+        how the reply ends. In a session it outlives the reply, as an entry of type `model_call`.
+        ValueError, TypeError.
+        """
+        about = {
+            "model": model,
+            "provider": provider,
+            "request_id": request_id,
+            "usage": usage,
+            "tools_hash": tools_hash,
+            "status": status,
+            "error_class": error_class,
+        }
+        return self.event(MODEL_CALL, checked_facts(about))
 
     def retry(self, reason: str | None = None, *, step: bool = False) -> int:
         """What came before is a finished attempt, kept apart; the text starts again.

@@ -392,3 +392,20 @@ def test_bad_ids_in_calls(daemon: FakeDaemon, client: walld_client.Client) -> No
         with pytest.raises(ValueError, match="_id"):
             call()
     assert reply.token("x") == 1
+
+
+def test_what_is_known_of_the_model_is_an_event_and_a_wrong_word_is_nothing(
+    daemon: FakeDaemon, client: walld_client.Client
+) -> None:
+    reply = client.reply("S")
+    for given, text in (
+        ({}, "needs one of model, provider"),
+        ({"status": "done"}, "status must be one of complete, partial, cancelled, error, got 'do"),
+        ({"usage": {"input_tokens": "7"}}, r"usage\['input_tokens'\] must be a number from 0"),
+    ):
+        with pytest.raises(ValueError, match=text):
+            reply.model_call(**given)  # type: ignore[arg-type]
+    assert reply.model_call(model="m", usage={"input_tokens": 7}, error_class="timeout") == 1
+    assert reply.model_call(model="\ud83d") == 2
+    about = {"model": "m", "usage": {"input_tokens": 7}, "error_class": "timeout"}
+    assert said(daemon, 2)[0] == wire.Custom(1, 1, "model_call", msgspec.msgpack.encode(about))

@@ -29,7 +29,8 @@ from collections.abc import Callable, Hashable
 from typing import Any
 from weakref import WeakSet
 
-from walld_client.adapters.frameworks.recording import NO_TERMINAL, Opener
+from walld_client.adapters.frameworks.recording import NO_TERMINAL, Opener, ending_of
+from walld_client.adapters.wires.model_said import ModelSaid
 from walld_client.adapters.wires.wire import Failure, Sink, call_name, finish_word
 from walld_client.reply.reply import ReplyBase
 
@@ -71,7 +72,12 @@ class ModelCall:
     """A sink (`wire.Sink`) into a reply that is opened with the first thing said."""
 
     def __init__(
-        self, board: Board, place: Place, session: str | None, meta: dict[str, Any]
+        self,
+        board: Board,
+        place: Place,
+        session: str | None,
+        meta: dict[str, Any],
+        about: dict[str, Any],
     ) -> None:
         self.place = place
         self.has_spoken = False
@@ -81,6 +87,9 @@ class ModelCall:
         """Calls without a result, in order, by what they are called in the reply."""
         self.message_id: str | None = None
         """The framework's own name of the answer, where it has one."""
+        self.said = ModelSaid(**about)
+        """What is told of the model; whoever records sets `usage` before the end."""
+        self._about = about
         self._board = board
         self._session = session
         self._meta = meta
@@ -90,7 +99,7 @@ class ModelCall:
 
     def again(self) -> ModelCall:
         """Another attempt at it, in the same session."""
-        return ModelCall(self._board, self.place, self._session, self._meta)
+        return ModelCall(self._board, self.place, self._session, self._meta, self._about)
 
     def is_of(self, board: Board) -> bool:
         """Is that where its results come from?"""
@@ -108,6 +117,7 @@ class ModelCall:
                 self._reply = self._board.open(self._session, self._meta)
             if self._reply is not None:
                 self._sink = self._board.declaring(self._reply)
+                self.said.say(self._reply.event)
         return self._reply
 
     def token(self, text: str, **info: Any) -> int:
@@ -220,6 +230,7 @@ class ModelCall:
     def done(self) -> None:
         """The model is done, by its provider's word."""
         self.is_over = True
+        self._model_ended("complete")
         if self.waiting and self.place:
             self._board.leave_open(self)
         else:
@@ -234,6 +245,7 @@ class ModelCall:
     def fail(self, failure: Failure = NO_TERMINAL) -> None:
         """The model failed, or was cut without a word (the default)."""
         self.is_over = True
+        self._model_ended("error", failure.kind, failure.message)
         if self._reply is not None:
             self._reply.error(failure.message, kind=failure.kind, detail=failure.detail)
         self._forget()
@@ -241,6 +253,7 @@ class ModelCall:
     def cancel(self, reason: str) -> None:
         """The program wants no more of it."""
         self.is_over = True
+        self._model_ended("cancelled")
         if self._reply is not None:
             self._reply.cancel(reason)
         self._forget()
@@ -248,9 +261,14 @@ class ModelCall:
     def broke(self, error: BaseException) -> None:
         """An exception ended it: an error, or a cancel where that is what it was."""
         self.is_over = True
+        self._model_ended(*ending_of(error))
         if self._reply is not None:
             self._reply.__exit__(type(error), error, None)
         self._forget()
+
+    def _model_ended(self, status: str, kind: str | None = None, message: str = "") -> None:
+        if self._reply is not None:
+            self.said.end(self._reply.event, status, kind, message)
 
     def _forget(self) -> None:
         self.waiting.clear()
@@ -272,10 +290,14 @@ class Board:
         """Calls whose model is done, by their outermost run."""
         self._has_warned = False
 
-    def begin(self, *place: Hashable, **meta: Any) -> ModelCall:
-        """A model call begins, here and now: its session is asked for. Never raises."""
-        about = {name: one for name, one in meta.items() if one is not None}
-        return ModelCall(self, place, self._opener.session(), about)
+    def begin(
+        self, *place: Hashable, about: dict[str, Any] | None = None, **meta: Any
+    ) -> ModelCall:
+        """A model call begins, here and now: its session is asked for. about: what is known of the
+        model, which its reply says first. Never raises.
+        """
+        told = {name: one for name, one in meta.items() if one is not None}
+        return ModelCall(self, place, self._opener.session(), told, about or {})
 
     def open(self, session: str, meta: dict[str, Any]) -> ReplyBase | None:
         """The reply of a model call."""

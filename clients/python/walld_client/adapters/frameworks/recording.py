@@ -33,7 +33,15 @@ from walld_client.null import NullAnswers, NullMixin
 from walld_client.reply.reply import ReplyBase
 from walld_client.reply.terminal_events import message_of
 
-__all__ = ["NO_TERMINAL", "Opener", "Progress", "Recording", "SessionId", "wire_of_path"]
+__all__ = [
+    "NO_TERMINAL",
+    "Opener",
+    "Progress",
+    "Recording",
+    "SessionId",
+    "ending_of",
+    "wire_of_path",
+]
 
 SessionId = str | Callable[[], str | None]
 """The session of a reply, or what is asked for it at each model call: a `ContextVar.get`, say.
@@ -134,6 +142,7 @@ class Recording:
     """One model call. Every method returns at once and raises nothing."""
 
     __slots__ = (
+        "_about",
         "_body",
         "_effects",
         "_is_done",
@@ -153,9 +162,11 @@ class Recording:
         is_answer: bool = False,
         is_messages: bool = False,
         effects: ToolEffects = NONE_DECLARED,
+        about: Callable[[], dict[str, Any]] = dict,
     ) -> None:
         """Into `reply`, which is the program's and ends with it; or into one that `opener` opens
-        with the first event, and that ends here.
+        with the first event, and that ends here. about: what is known of the model's call without
+        its answer, asked once that comes.
         """
         self.reply = reply
         self._effects = effects
@@ -165,6 +176,7 @@ class Recording:
         self._open = opener
         self._body = Body(is_answer, is_messages)
         self.progress = Progress()
+        self._about = about
         self._is_done = False
         self._unread = 0
 
@@ -246,6 +258,7 @@ class Recording:
             self._count_unread()
             if self.reply is None:
                 return
+            self._told_end(*ending_of(error))
             if self._owns:
                 self.reply.__exit__(type(error), error, None)
             elif isinstance(error, Exception) and type(error).__name__ != "CancelledError":
@@ -266,6 +279,7 @@ class Recording:
         elif self._owns and self.reply is not None:
             self._is_done = True
             self._count_unread()
+            self._told_end("cancelled")
             self.reply.cancel("the program closed the stream before its end")
 
     def _complaint(self) -> Failure | None:
@@ -297,11 +311,14 @@ class Recording:
     def _take(self, fold: Fold | None, item: Any) -> None:
         if self._is_done or fold is None:
             return
+        is_first = self.progress.fold is not fold
         self.progress.fold = fold
         if self.reply is None:
             self._begin()
         if self._sink is None:
             return
+        if is_first:
+            self._know(fold)
         try:
             fold.take(item, self._sink)
         except Exception:
@@ -325,6 +342,7 @@ class Recording:
         self._count_unread()
         if self.reply is None:
             return
+        self._told_end("complete")
         if self._owns:
             self.reply.end()
         else:
@@ -335,8 +353,20 @@ class Recording:
         self.progress.is_broken = True
         self._count_unread()
         if self.reply is not None:
+            self._told_end("error", failure.kind, failure.message)
             fail = self.reply.error if self._owns else self.reply._fail_at_end
             fail(failure.message, kind=failure.kind, detail=failure.detail)
+
+    def _know(self, fold: Fold) -> None:
+        try:
+            fold.model.know(**self._about())
+        except Exception:
+            _log.warning("what is known of a model call is passed over", exc_info=True)
+
+    def _told_end(self, status: str, kind: str | None = None, message: str = "") -> None:
+        """What the model took, and how its call ended."""
+        if self.reply is not None and self.progress.fold is not None:
+            self.progress.fold.model.end(self.reply.event, status, kind, message)
 
     def _count_unread(self) -> None:
         fold = self.progress.fold
@@ -354,3 +384,11 @@ class Recording:
         except Exception:  # of the application's redact: what it must see cannot be said
             if self._owns and self.reply is not None:
                 self.reply.cancel("adapter_error")
+
+
+def ending_of(error: BaseException) -> tuple[str, str, str]:
+    """Status, kind and message of a call that an exception ended."""
+    kind = type(error).__name__
+    if isinstance(error, Exception) and kind != "CancelledError":
+        return "error", kind, message_of(error)
+    return "cancelled", kind, ""

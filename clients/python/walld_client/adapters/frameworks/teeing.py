@@ -39,6 +39,7 @@ from collections.abc import (
     Iterable,
     Iterator,
 )
+from functools import partial
 from types import TracebackType
 from typing import Any, ClassVar, Final, cast
 from weakref import WeakKeyDictionary
@@ -78,6 +79,11 @@ _OWN: Final = frozenset(
 )
 
 
+def _about(stream: Any) -> dict[str, Any]:
+    """LiteLLM's stream says whose it is."""
+    return {"provider": getattr(stream, "custom_llm_provider", None)}
+
+
 class Tee:
     """A stream and its recording; made by `made`."""
 
@@ -91,7 +97,7 @@ class Tee:
         self._effects = effects
         self._items: Any = None
         self._texts: Any = None
-        self._recording = Recording(reply, effects=effects)
+        self._recording = Recording(reply, effects=effects, about=partial(_about, stream))
         if not hasattr(type(self), "_hear"):  # else it would hold itself
             self._hear = self._recording.item
         self._has_begun = False

@@ -62,12 +62,14 @@ class MessageEvent(msgspec.Struct):
     content_block: Any = None
     message: Any = None
     error: Any = None
+    usage: Any = None
 
 
 class MessagesFold(Fold):
     """One message."""
 
     def __init__(self) -> None:
+        super().__init__()
         self._names = CallNames()
         self._calls: dict[Any, str] = {}
         """Calls by the index of their block, the newest there."""
@@ -85,7 +87,10 @@ class MessagesFold(Fold):
             message = plain(item.message) or {}
             about = {"id": message.get("id"), "model": message.get("model")}
             sink.event("provider", {"wire": "anthropic-messages", **about})
+            self.model.say(sink.event, model=about["model"], request_id=about["id"])
+            self._used(plain(message.get("usage")))
         elif kind == "message_delta":
+            self._used(plain(getattr(item, "usage", None)))
             reason = getattr(item.delta, "stop_reason", None)
             if reason and (failure := finish_failure(reason)) is not None:
                 self.complaint = failure
@@ -96,6 +101,12 @@ class MessagesFold(Fold):
             self.is_ended = self.failure is None
         elif kind == "error" or (type(item) is MessageEvent and item.error):
             self.failure = failure_of(item.error, "the provider reported an error")
+
+    def _used(self, usage: Any) -> None:
+        """Its numbers are totals; what it leaves out is as it was."""
+        if isinstance(usage, dict):
+            told = {name: value for name, value in usage.items() if value is not None}
+            self.model.usage = {**(self.model.usage or {}), **told}
 
     def _delta(self, index: Any, delta: Any, sink: Sink) -> None:
         kind = delta.type

@@ -18,6 +18,8 @@ Owns: chunks to calls on a reply. Refuses: bytes (`body.py`).
   without choices (usage, a content filter's) says nothing of the reply. A finish_reason
   that says a failure (`error` of some gateways, `network_error`, `abort`) is no end but one, once
   the body ends.
+- Usage comes in a chunk without choices, or beside the finish_reason; beside each text, as some
+  servers have it, it is not looked at.
 """
 
 from __future__ import annotations
@@ -36,6 +38,7 @@ from walld_client.adapters.wires.wire import (
     finish_failure,
     finish_word,
     held,
+    plain,
 )
 
 __all__ = ["DONE", "ChatFold", "DerivedFold"]
@@ -49,7 +52,9 @@ class DerivedFold(Fold):
     """
 
     def __init__(self) -> None:
+        super().__init__()
         self._chunks = ChatFold()
+        self._chunks.model = self.model
 
     def take(self, item: Any, sink: Sink) -> None:
         """An event of the helper."""
@@ -80,6 +85,7 @@ class ChatFold(Fold):
     """One chat completion."""
 
     def __init__(self) -> None:
+        super().__init__()
         self._id: str | None = None
         self._made = CallNames()
         self._calls: dict[int, str] = {}
@@ -106,6 +112,9 @@ class ChatFold(Fold):
         if self._id is None:
             self._id = item.id if isinstance(item.id, str) else ""
             sink.event("provider", {"wire": "openai-chat", "id": self._id, "model": item.model})
+            self.model.say(sink.event, model=item.model, request_id=self._id)
+        if not item.choices:
+            self._used(item)
         for choice in item.choices or ():
             if type(choice) is Choice:
                 index, delta, reason = choice.index or 0, choice.delta, choice.finish_reason
@@ -122,12 +131,17 @@ class ChatFold(Fold):
                 else:
                     self._said(delta, sink)
             if reason:
+                self._used(item)
                 self._unfinished.discard(index)
                 self._finished.add(index)
                 if not index:
                     self._over(str(reason), sink)
             elif index not in self._finished:
                 self._unfinished.add(index)
+
+    def _used(self, item: Any) -> None:
+        if usage := getattr(item, "usage", None):
+            self.model.usage = plain(usage)
 
     def _over(self, reason: str, sink: Sink) -> None:
         if (failure := finish_failure(reason)) is not None:

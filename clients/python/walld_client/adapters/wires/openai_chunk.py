@@ -53,6 +53,7 @@ class Chunk(msgspec.Struct):
     model: Any = None
     choices: list[Choice] | None = None
     error: Any = None
+    usage: Any = None
 
 
 def loosely(value: object) -> tuple[Chunk | None, bool]:
@@ -65,6 +66,7 @@ def loosely(value: object) -> tuple[Chunk | None, bool]:
         model=value.get("model"),
         choices=[loose.choice(one) for one in loose.each(value.get("choices"))],
         error=value.get("error"),
+        usage=value.get("usage"),
     )
     return chunk, loose.is_odd
 

@@ -95,6 +95,7 @@ class ResponsesFold(Fold):
     """One response."""
 
     def __init__(self) -> None:
+        super().__init__()
         self._id: str | None = None
         self._places = Places()
         self._texts = Texts()
@@ -140,6 +141,9 @@ class ResponsesFold(Fold):
             self._id = str(_of(response, "id") or "")
             about = {"wire": "openai-responses", "model": _of(response, "model")}
             sink.event("provider", {**about, **self._cursor(event)})
+            self.model.say(sink.event, model=about["model"], request_id=self._id)
+        if usage := _of(response, "usage"):
+            self.model.usage = plain(usage)
         if kind in ("response.completed", "response.incomplete"):
             self._output_said(plain(_of(response, "output")) or (), sink)
         if kind == "response.completed":

@@ -14,6 +14,7 @@ from abc import ABC, abstractmethod
 from typing import Any, Final, NamedTuple, Protocol
 
 import msgspec
+from walld_client.adapters.wires.model_said import ModelSaid
 
 __all__ = [
     "EXTRA",
@@ -106,6 +107,10 @@ class Fold(ABC):
 
     odd = 0
     """Items of which a part was of another kind than it should be: passed over, the rest taken."""
+
+    def __init__(self) -> None:
+        self.model = ModelSaid()
+        """What is told of the model; whoever records may know more before the first item."""
 
     @abstractmethod
     def take(self, item: Any, sink: Sink) -> None:

@@ -20,7 +20,7 @@ class Said:
 
     def __getattr__(self, name: str) -> Any:
         def call(*args: Any, **named: Any) -> int:
-            if args[:1] != ("provider",):
+            if args[:1] not in (("provider",), ("model_call",)):
                 self.calls.append((name, *args, named) if named else (name, *args))
             return 0
 
