@@ -44,12 +44,18 @@ LEAST: dict[str, dict[str, Any]] = {
     "tool_started": {"call_id": "c"},
     "tool_finished": {"call_id": "c"},
     "artifact": {"sha256": SHA, "size": 1, "media_type": "a/b"},
+    "child": {"session": "c", "call_id": "c", "of": {"turn": "t1", "call_id": "c"}},
+    "child_of": {"session": "p", "call_id": "c", "of": {"turn": "t1", "call_id": "c"}},
+    "queued": {"content": "x", "kind": "input"},
+    "dequeued": {"target": "e1"},
+    "tool_progress": {"call_id": "c"},
     "app.x": {},
 }
 """What each type must hold; the others nothing."""
 MORE = (
     *("_artifact", "_foreign", "_message_id", "_turn", "_wal_stream", "_wal_seq", "tool_calls"),
     *("tool_call_id", "tool_results", "attachments", "result", "arguments", "reasoning", "by"),
+    *("_message", "kind", "passed", "error_class", "of"),
 )
 FIELDS = sorted({field.name for fields in KNOWN.values() for field in fields} | set(MORE))
 VALUES: tuple[Any, ...] = ("e1", {}, [7])
