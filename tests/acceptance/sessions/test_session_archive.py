@@ -71,7 +71,6 @@ def work(session: walld_client.Session) -> None:
 
 def told(session: walld_client.Session) -> dict[str, Any]:
     """All that a session tells, but for where its lines stand and the words of an import."""
-    words = ("begun", "ended")
     gate = session.resume_check()
     state = session.state()
     assert state is not None
@@ -79,15 +78,27 @@ def told(session: walld_client.Session) -> dict[str, Any]:
         "events": [
             {name: value for name, value in one.items() if name not in OF_THE_PLACE}
             for one in session.events()
-            if one["type"] != "imported" or not any(word in one["payload"] for word in words)
+            if not is_of_an_import(one)
         ],
         "messages": [session.messages(format=form) for form in ("plain", "openai", "anthropic")],
         "pending": session.project("pending"),
         "gate": {name: gate[name] for name in ("status", "boundary", "turn", "reasons", "calls")},
-        "transcript": unplaced(session.project("transcript")),
+        "transcript": unplaced(
+            [
+                part
+                for part in session.project("transcript")
+                if not any(map(is_of_an_import, part.get("entries", ())))
+            ]
+        ),
         "labels": state["labels"],
         "leaf": state["leaf"],
     }
+
+
+def is_of_an_import(entry: dict[str, Any]) -> bool:
+    """One of the two around what it brought."""
+    words = ("begun", "ended")
+    return entry["type"] == "imported" and any(word in entry["payload"] for word in words)
 
 
 def unplaced(value: Any) -> Any:

@@ -45,6 +45,6 @@ def test_it_says_what_it_said_then() -> None:
     assert [one["content"] for one in state["queue"]] == ["then deploy"]
     assert (state["lifecycle"]["state"], state["lifecycle"]["seq"]) == ("paused", 13)
     assert [(one["name"], one["passed"]) for one in state["verifications"]] == [("tests", True)]
-    (tool,) = transcript(events)[0]["tools"]
+    (tool,) = [tool for part in transcript(events) for tool in part["tools"]]
     assert tool["progress"]["done"] == 1
     assert evaluation(events)["failure"] is None, "it is at work"

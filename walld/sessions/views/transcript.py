@@ -83,7 +83,11 @@ def transcript(
     models = calls_by_turn(model_calls(events, unreleased))
     for name, view in views.items():
         view["model_calls"] = models.pop(name, [])
-    told += [(left[0]["seq"], _part(model_calls=left)) for left in models.values()]  # of no turn
+    for one in (one for left in models.values() for one in left):  # of no turn
+        if one["unreleased"]:
+            apart[one["stream"]].setdefault("model_calls", []).append(one)
+        else:
+            told.append((one["seq"], _part(model_calls=[one])))
     told += _loose(account, on_path, became) + _changes(events, on_path)
     return [one for _, one in sorted(told, key=lambda one: one[0])]
 
