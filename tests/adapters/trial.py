@@ -18,10 +18,10 @@ from typing import Any
 import pytest
 from daemon_process import DaemonProcess, environment, until
 from walld_client import PartialReply
-from walld_client.recovered.model_facts import step_records
 
 from adapters.answers import answer, joined, told
 from adapters.replay import Replay
+from walld.replies.model_facts import step_records
 
 __all__ = [
     "Nursery",

@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections import deque
 from typing import TYPE_CHECKING
 
-from walld_client.recovered.model_facts import TOLD_IN, may_tell
+from walld_client.encoding.model_words import TOLD_IN, may_tell
 from walld_client.wire import messages as wire
 from walld_client.wire.framing import encode
 

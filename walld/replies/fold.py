@@ -19,7 +19,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Final, NoReturn
 
-from walld_client.recovered.model_facts import TOLD_IN
+from walld_client.encoding.model_words import TOLD_IN
 from walld_client.wire import messages as wire
 
 from walld.replies.merge import in_order

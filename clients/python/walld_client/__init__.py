@@ -33,7 +33,7 @@ from walld_client.version import VERSION
 
 if TYPE_CHECKING:
     from walld_client.client import Client, check, connect
-    from walld_client.recovered.model_facts import tools_hash
+    from walld_client.encoding.model_words import tools_hash
     from walld_client.recovered.partial import Gap, PartialReply, ReplyError, Segment
     from walld_client.reply.reply import Reply
     from walld_client.session.audit import AuditedTurn, Finding, RepairStep, Report
@@ -104,7 +104,7 @@ _MODULES = {
     "check": "client",
     "connect": "client",
     "startup": "session.store_repair",
-    "tools_hash": "recovered.model_facts",
+    "tools_hash": "encoding.model_words",
     "workspace_fingerprint": "session.fingerprint",
 }
 """Where a public name is defined."""

@@ -2,7 +2,7 @@
 
 Owns: which calls those are, and the `model_call` entries that tell of them. Refuses: when a reply
 goes (`turn_watcher.py`), its messages (`reply_messages.py`), what a reply says of its model
-(`model_facts.py` of the client), what became of a call (`sessions/state/account.py`).
+(`replies/model_facts.py`), what became of a call (`sessions/state/account.py`).
 
 Invariants: of text, results and arguments nothing is kept but a hash of the arguments: a released
 reply's bytes leave the disk (P5). What an entry of the session says already is not said again. Of

@@ -17,13 +17,13 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import msgspec
 from walld_client.encoding import wtf8
 from walld_client.recovered.entry_messages import OF_INFO, entry_messages
-from walld_client.recovered.model_facts import step_records, tells
 from walld_client.recovered.partial import from_recovered
 from walld_client.session.truncation import fit
 from walld_client.wire import messages as wire
 
 from walld import limits
 from walld.ledger.line import line_seq
+from walld.replies.model_facts import step_records, tells
 from walld.sessions.state.account import Unreleased
 from walld.sessions.state.entries import ids_for, line_event
 from walld.sessions.state.references import is_above

@@ -1,7 +1,7 @@
 """The model's calls of a session, one a step of a reply.
 
-Owns: which there are, each once. Refuses: what a reply says of them (`model_facts.py` of the
-client), the tool calls that a model asked for (`state/account.py`).
+Owns: which there are, each once. Refuses: what a reply says of them (`replies/model_facts.py`), the
+tool calls that a model asked for (`state/account.py`).
 
 A reply that went has left an entry of type `model_call` for each step of which something is known;
 one that is not released says the same itself. Both in turn, as behind a kill, are one.
@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
 
-from walld_client.recovered.model_facts import error_class_of, facts_in
+from walld_client.encoding.model_words import error_class_of, facts_in
 
 from walld.sessions.state.account import Unreleased
 from walld.sessions.state.events import Event

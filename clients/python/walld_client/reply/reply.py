@@ -21,6 +21,7 @@ from typing import Any, Self
 from walld_client.argument_checks import SECONDS
 from walld_client.encoding import event_frames, value_encoding
 from walld_client.encoding.event_frames import ID, pack_token
+from walld_client.encoding.model_words import MODEL_CALL
 from walld_client.encoding.redaction import redacted_json
 from walld_client.errors import Refused
 from walld_client.ids import checked_id
@@ -31,7 +32,7 @@ from walld_client.link.connection import NOSIGNAL
 from walld_client.link.fork_flag import is_owner
 from walld_client.link.link import Link
 from walld_client.link.stream import Stream
-from walld_client.recovered.model_facts import MODEL_CALL, checked_facts
+from walld_client.reply.model_checks import checked_facts
 from walld_client.reply.open_calls import OpenCalls
 from walld_client.reply.send import release, say, say_arguments, say_reasoning, say_text
 from walld_client.reply.terminal_events import app_error, message_of, reason_text, safe_error

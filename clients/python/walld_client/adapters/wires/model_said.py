@@ -1,7 +1,7 @@
 """What is told of a model's call, in the words that all adapters use. No I/O.
 
 Owns: the names of its numbers, whichever the vendor has for them. Refuses: where they are found
-(the folds, the files named after SDKs), what becomes of them (`recovered/model_facts.py`).
+(the folds, the files named after SDKs), what becomes of them (the daemon).
 
 The numbers are the vendor's: Anthropic counts what it reads from its cache beside `input_tokens`,
 the others within.
@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Final
 
-from walld_client.recovered.model_facts import MODEL_CALL, error_class_of, facts_in, tools_hash
+from walld_client.encoding.model_words import MODEL_CALL, error_class_of, facts_in, tools_hash
 
 __all__ = ["ModelSaid", "hash_of_tools", "usage_of"]
 

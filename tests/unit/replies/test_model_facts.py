@@ -9,16 +9,16 @@ import msgspec
 import pytest
 import walld_client
 from partial_reply import call, piece, reply
-from walld_client.recovered.model_facts import (
+from walld_client.encoding.model_words import (
     ERROR_CLASSES,
-    checked_facts,
     error_class_of,
     facts_in,
-    step_records,
-    tells,
     tools_hash,
 )
+from walld_client.reply.model_checks import checked_facts
 from walld_client.wire import messages as wire
+
+from walld.replies.model_facts import step_records, tells
 
 
 def said(first_seq: int, *, step: int = 0, attempt: int = 0, **facts: Any) -> Any:
