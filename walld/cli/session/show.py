@@ -41,6 +41,9 @@ _STATES: Final = {
     "errored": "red",
 }
 _CALLS: Final = ("tool_use", "toolCall")
+_OF_MODEL: Final = (
+    *("model", "provider", "status", "error_class", "error_kind", "usage", "request_id"),
+)
 _PLAIN_TYPES: Final = frozenset(
     ("verification", "budget", "lifecycle", "model_change", "observation")
 )
@@ -124,19 +127,23 @@ def _items(transcript: object) -> list[tuple[str | None, _Item]]:
                 names = (_name(told.get(one)) for one in ("stands_at", "first_id", "id"))
                 last = next(filter(None, names), None)
             found.append((last, item))
+        models = map(_model, maps(part.get("model_calls")))
+        found += [(last, _Item(of, part, entry=one)) for one in models]
         found += [(last, _Item(of, part, reply=one)) for one in maps(part.get("replies"))]
         changes = maps(part.get("changes"))
         found += [(_name(one.get("id")), _Item(of, part, change=one)) for one in changes]
     return found
 
 
+def _model(record: Mapping[str, Any]) -> dict[str, Any]:
+    """What is known of a call of the model, as an entry."""
+    told = {name: record[name] for name in _OF_MODEL if record.get(name)}
+    return {"type": "model_call", "payload": told}
+
+
 def _is_silent(entry: Mapping[str, Any]) -> bool:
-    """Bookkeeping, which `walld session events` has. The calls of a reply that went stand on their
-    own.
-    """
-    kind, payload = entry.get("type"), entry.get("payload")
-    has_model = isinstance(payload, Mapping) and payload.get("model") is not None
-    return kind in ("setting", "forked", "imported") or (kind == "model_call" and not has_model)
+    """Bookkeeping, which `walld session events` has."""
+    return entry.get("type") in ("setting", "forked", "imported")
 
 
 def _is_loose(item: _Item) -> bool:

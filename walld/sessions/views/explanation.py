@@ -15,6 +15,7 @@ from typing import Any, Final
 
 from walld_client.limits import PREVIEW_CHARS_MAX
 
+from walld.sessions.gate.model_calls import model_calls, total_usage
 from walld.sessions.gate.next_steps import next_steps
 from walld.sessions.gate.possibly_run import calls_elsewhere
 from walld.sessions.gate.processes import NamedProcess
@@ -126,7 +127,7 @@ def explain(
         "spent": {
             "budget": spent,
             "exhausted": spent is not None and is_exhausted(spent),
-            **_usage(events),
+            **_usage(model_calls(events, replies)),
         },
         "saying": [_saying(one) for one in replies],
         "unknown": [one for one in unknown if one["why"] not in _WORKED_ON],
@@ -309,20 +310,11 @@ def _verified(events: Sequence[Event]) -> list[dict[str, Any]]:
     ]
 
 
-def _usage(events: Sequence[Event]) -> dict[str, Any]:
-    """Of the model's calls, as far as their entries have it: each number summed by its name."""
-    count, models, total = 0, dict[str, None](), Counter[str]()
-    for event in events:
-        if event.type != "model_call" or not isinstance(event.payload.get("stream"), str):
-            continue
-        count += 1
-        if isinstance(model := event.payload.get("model"), str):
-            models[model] = None
-        used = event.payload.get("usage")
-        for name, value in used.items() if isinstance(used, dict) else ():
-            if isinstance(value, (int, float)) and not isinstance(value, bool):
-                total[name] += value  # type: ignore[assignment]  # a float, too
-    return {"model_calls": count, "models": list(models), "usage": dict(total)}
+def _usage(records: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """Of the model's calls: how many are known, of which models, the sum of each number."""
+    models = dict.fromkeys(one["model"] for one in records if one["model"] is not None)
+    usage = total_usage(records)
+    return {"model_calls": len(records), "models": list(models), "usage": usage}
 
 
 def _saying(reply: Unreleased) -> dict[str, Any]:

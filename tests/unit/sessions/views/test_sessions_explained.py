@@ -92,8 +92,10 @@ def test_what_was_spent_is_the_last_budget_and_all_tokens() -> None:
     }
     log.add("budget", {"remaining": 3})
     log.add("budget", {"remaining": 0})
-    for used in ({"input_tokens": 10, "cached": True, "by": "x"}, {"input_tokens": 5}, None, "x"):
-        payload: dict[str, Any] = {"stream": "r", "calls": [], "model": "m1", "usage": used}
+    given = {"input_tokens": 10, "cached": True, "by": "x"}, {"input_tokens": 5}, None, "x"
+    for step, used in enumerate(given):
+        payload: dict[str, Any] = {"stream": "r", "step": step, "at_ms": 1, "calls": []}
+        payload |= {"model": "m1", "usage": used}
         log.add("model_call", payload, leaf=False)
     log.add("model_call", {"an application's": "own"}, leaf=False)
     assert explain(log.events)["spent"] == {
