@@ -370,7 +370,7 @@ def test_every_metric_and_every_field_of_the_status_is_there(daemon: Daemon) -> 
 
 def test_the_alerts_are_rules(tmp_path: Path) -> None:
     (rules,) = blocks(OPERATE, "yaml")
-    assert rules.count("- alert:") == 2
+    assert rules.count("- alert:") == 3
     path = tmp_path / "rules.yml"
     path.write_text(rules)
     try:
