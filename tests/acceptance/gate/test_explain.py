@@ -348,3 +348,29 @@ def test_nothing_is_nothing_and_who_cannot_ask_says_so(daemon: DaemonProcess) ->
     daemon.kill()
     done = daemon.cli("explain", "s", "--socket", daemon.socket_path)
     assert (done.returncode, done.stdout) == (66, b"")
+
+
+def test_the_work_of_a_sub_agent(daemon: DaemonProcess, make_agent: MakeAgent) -> None:
+    """What keeps it is told where it is to be settled, in its own session."""
+    agent, worker = make_agent(daemon), make_agent(daemon)
+    agent.do(SUBMIT + "intent('k', 'spawn')\nsession.child('of s', call_id='k')")
+    agent.do("turn.tool_started('k')")
+    worker.do(SUBMIT.replace("session('s')", "session('of s')") + IN_A_TOOL)
+    agent.kill()
+    until(lambda: explained(daemon)["owner"] is None, "its process is gone")
+    (row, resume) = explained(daemon)["may"]
+    assert (row["action"], resume["action"], row["commands"]) == ("wait", "resume", [])
+    assert f"process {worker.pid} is at work on turn" in row["what"]
+    assert "of session of s" in row["what"]
+    worker.kill()
+    gone(daemon, "of s")
+    told = explained(daemon)
+    ((call, may),) = [(one["tool"], one["may"]) for one in told["unknown"]]
+    (row, _) = told["may"]
+    assert (call, row["child"], row["code"]) == ("spawn", "of s", "child")
+    assert may == {"wait": "never", "check": "check_then_run"}[row["action"]]
+    (command,) = row["commands"]
+    typed(daemon, command["command"])
+    assert "the work of session of s" in read(daemon)
+    daemon.reader.session("of s").settle("c2", "did_not_run")
+    assert [one["action"] for one in explained(daemon)["may"]] == ["run", "resume"]

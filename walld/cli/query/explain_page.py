@@ -210,6 +210,8 @@ class _Drawer:
     def _unknown(self, row: Mapping[str, Any]) -> None:
         more: list[Word] = [("yellow", f"effect: {cell(row['side_effect'])}")]
         more.append(("dim", f"call {cell(row['call_id'])}"))
+        if row["child"] is not None:
+            more.append(("dim", f"the work of session {cell(row['child'])}"))
         self._named(row, more)
 
     def _note(self, row: Mapping[str, Any]) -> None:

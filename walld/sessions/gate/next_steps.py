@@ -37,8 +37,14 @@ _OF_CALLS: Final = {
     "look_first": "it may have run: look whether it took effect, then say so",
     "still_runs": "the process that it started still runs: wait for its end, or end it",
 }
+_OF_CHILDREN: Final = {
+    "run": "it is the work of session {}, which may go on there",
+    "check_then_run": "it is the work of session {}, where something is to be looked at first",
+    "never": "it is the work of session {}, which cannot go on yet",
+}
 _ABOUT_CALLS: Final = (
     *("turn", "call_id", "n", "tool", "arguments", "arguments_cut", "side_effect", "since_ms"),
+    "child",
 )
 _MAY_HAVE_RUN: Final = "it may have run: look whether it took effect, then say so"
 _OF_WORK: Final = frozenset(("at_work", "owner_unseen"))
@@ -86,7 +92,7 @@ def next_steps(
     rows += [_of_reply(name, one) for one in replies if one.status != "live" or not one.owner_alive]
     for reason in gate["reasons"]:
         code = reason["code"]
-        if code in _OF_WORK or ("why" in reason and "call_id" in reason):
+        if code in _OF_WORK or "of_child" in reason or ("why" in reason and "call_id" in reason):
             continue  # who is at work and calls have rows of their own
         mend = _PYTHON.get(code)
         rows.append(
@@ -115,9 +121,12 @@ def _row(action: str, what: str, commands: Sequence[tuple[str, str]] = (), **abo
 
 
 def _of_worker(reason: Mapping[str, Any]) -> dict[str, Any]:
-    what = f"turn {reason['turn']}"
+    where = ""
+    while (below := reason.get("of_child")) is not None:
+        where, reason = f" of session {reason['session']}", below
+    what = f"turn {reason['turn']}{where}"
     if reason["stream_id"] is not None:
-        what = f"reply {reason['stream_id']}"
+        what = f"reply {reason['stream_id']}{where}"
     text = f"process {reason['pid']} is at work on {what}: wait for its end, or end it"
     if reason["code"] != "at_work":
         text = f"the process at work on {what} cannot be seen from here: wait, it may come back"
@@ -137,9 +146,14 @@ def _of_call(
     says = _OF_DECISION if action == "decide" else _OF_WORDS
     words = () if action == "run" else call["settle"]
     commands = [(says[word], settle_command(session, call, calls, [word])) for word in words]
+    what = _OF_CALLS.get(why, _MAY_HAVE_RUN)
+    if why == "child":
+        what = _OF_CHILDREN[call["may"]].format(call["child"])
+        action = "wait" if call["may"] == "never" else action
+        commands = [("see where that stands", f"walld explain {shlex.quote(call['child'])}")]
     about = {name: call[name] for name in _ABOUT_CALLS}
     about |= {"stream_id": call["stream"], "code": why}
-    return dict(_row(action, _OF_CALLS.get(why, _MAY_HAVE_RUN), commands, **about))
+    return dict(_row(action, what, commands, **about))
 
 
 def _of_reply(session: str, reply: Unreleased) -> dict[str, Any]:

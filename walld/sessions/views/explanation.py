@@ -38,7 +38,7 @@ __all__ = ["explain"]
 _WORKED_ON: Final = frozenset(("at_work", "still_runs"))
 _OF_GATE: Final = (
     *("turn", "stream", "call_id", "n", "tool", "arguments", "arguments_cut", "side_effect"),
-    *("resume_policy", "state", "since_ms", "may", "why", "settled"),
+    *("resume_policy", "state", "since_ms", "may", "why", "settled", "child"),
 )
 _CALLS: Final = frozenset(("tool_use", "tool_result", "thinking"))
 """Blocks that are told elsewhere, or not meant for the user."""
