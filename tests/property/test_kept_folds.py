@@ -98,6 +98,8 @@ def judged(reply: Unreleased) -> dict[str, Any]:
     """What of a reply is no text: of that whether there is any, and where calls stand in it."""
     told = reply._asdict()
     told["messages"] = []
+    of_text = ("partial", "partial_reason")
+    told["facts"] = {name: fact for name, fact in reply.facts.items() if name not in of_text}
     for message in reply.messages:
         seen = {key: value for key, value in message.items() if key != "reasoning"}
         seen["content"] = bool(message["content"])

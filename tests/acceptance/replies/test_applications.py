@@ -130,7 +130,7 @@ def test_every_list_shows_whose_it_is(
 ) -> None:
     say(make_agent(daemon, app="shop"), "r", "words")
     table = walld("ls", "--socket", daemon.socket_path).stdout.splitlines()
-    assert table[0].split()[5:] == ["APP", "SESSION", "STREAM"]
+    assert table[0].split()[6:] == ["APP", "SESSION", "STREAM"]
     assert table[1].split()[-3:] == ["shop", "s", "r"]
     assert "shop" in walld("recover", "s", "--socket", daemon.socket_path).stdout
 

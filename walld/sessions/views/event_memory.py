@@ -16,7 +16,7 @@ import msgspec
 
 from walld.sessions.state.events import Event
 
-__all__ = ["TELLS_NO_TEXT", "held_bytes", "shortened"]
+__all__ = ["TELLS_NO_TEXT", "beginning", "held_bytes", "shortened"]
 
 _FOLD_BYTES: Final = 450
 """Of an event, beside itself: what views make of it on their way (about; a transcript of turns with
@@ -63,20 +63,22 @@ def shortened(event: Event) -> Event:
     told = None if name is None else event.payload.get(name)
     if name is None or not isinstance(told, (str, list)):
         return event
-    kept = _beginning(told) if isinstance(told, str) else [_short_block(one) for one in told]
-    return msgspec.structs.replace(event, payload=event.payload | {name: kept})
+    return msgspec.structs.replace(event, payload=event.payload | {name: beginning(told)})
 
 
-def _short_block(block: object) -> object:
+def beginning(content: object, chars: int = _KEPT_CHARS) -> object:
+    """Of a text, and of those of a list of blocks; what else there is is left as it is."""
+    if isinstance(content, str):
+        return content if len(content) <= chars else content[:chars]
+    return [_short_block(one, chars) for one in content] if isinstance(content, list) else content
+
+
+def _short_block(block: object, chars: int) -> object:
     """Of a list of content; what a block names, and what a call is given, is left as it is."""
     if not isinstance(block, dict):
         return block
-    texts = {name: block[name] for name in _BLOCK_TEXTS if isinstance(block.get(name), str)}
-    kept: dict[str, Any] = {name: _beginning(text) for name, text in texts.items()}
+    texts = [name for name in _BLOCK_TEXTS if isinstance(block.get(name), str)]
+    kept: dict[str, Any] = {name: beginning(block[name], chars) for name in texts}
     if isinstance(inner := block.get("content"), Sequence) and not isinstance(inner, str):
-        kept["content"] = [_short_block(one) for one in inner]
+        kept["content"] = [_short_block(one, chars) for one in inner]
     return block | kept if kept else block
-
-
-def _beginning(text: str) -> str:
-    return text if len(text) <= _KEPT_CHARS else text[:_KEPT_CHARS]

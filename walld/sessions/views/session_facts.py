@@ -14,6 +14,7 @@ from typing import Any, Final
 from walld.sessions.gate.turn_history import History
 from walld.sessions.state.call_account import CallAccount
 from walld.sessions.state.events import LIFECYCLE, QUEUED, Event, check_payload
+from walld.sessions.views.event_memory import beginning
 
 __all__ = [
     "ended_at",
@@ -27,6 +28,8 @@ __all__ = [
 
 _FILES_MAX: Final = 1000
 _RESULTS_MAX: Final = 5
+_RESULT_CHARS: Final = 255
+"""Fewer than events are shortened to for this view: so it is known that there was more."""
 _OF_TURNS: Final = {
     "turn_submitted": "running",
     "turn_completed": "done",
@@ -122,20 +125,27 @@ def modified_files(events: Iterable[Event]) -> tuple[dict[str, Any], int]:
 
 
 def last_results(account: History) -> list[dict[str, Any]]:
-    """Of the calls that have a result, the last to end, the newest last; result: its beginning."""
+    """Of the calls that have a result, the last to end, the newest last; result: the beginnings of
+    its texts, result_cut: of one there was more.
+    """
     ended = [(ended_at(call), call) for call in account.calls.calls if call.has_result]
     ended.sort(key=lambda one: one[0])
-    return [
-        {
-            "turn": call.turn,
-            "call_id": call.call_id,
-            "tool": call.state.tool,
-            "outcome": call.outcome,
-            "result": call.result()[1],
-            "seq": seq,
-        }
-        for seq, call in ended[-_RESULTS_MAX:]
-    ]
+    found = []
+    for seq, call in ended[-_RESULTS_MAX:]:
+        result = call.result()[1]
+        kept = beginning(result, _RESULT_CHARS)
+        found.append(
+            {
+                "turn": call.turn,
+                "call_id": call.call_id,
+                "tool": call.state.tool,
+                "outcome": call.outcome,
+                "result": kept,
+                "result_cut": kept != result,
+                "seq": seq,
+            }
+        )
+    return found
 
 
 def ended_at(call: CallAccount) -> int:
