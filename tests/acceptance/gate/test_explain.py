@@ -374,3 +374,64 @@ def test_the_work_of_a_sub_agent(daemon: DaemonProcess, make_agent: MakeAgent) -
     assert "the work of session of s" in read(daemon)
     daemon.reader.session("of s").settle("c2", "did_not_run")
     assert [one["action"] for one in explained(daemon)["may"]] == ["run", "resume"]
+
+
+@pytest.mark.parametrize("session", ["--resolve", "--workspace", "x DATA y; touch owned", "-- DIR"])
+def test_no_id_makes_another_command_of_one(
+    daemon: DaemonProcess, make_agent: MakeAgent, session: str
+) -> None:
+    """Ids are chosen by programs, and those of calls by models."""
+    agent = make_agent(daemon)
+    agent.do(SUBMIT.replace("session('s')", f"session({session!r})"))
+    agent.do("""
+intent('--grant', 'deploy'); turn.tool_started('--grant')
+reply = turn.reply(stream_id='-r'); reply.token('kept'); reply.drain(30, 'synced')
+""")
+    agent.kill()
+    told = daemon.reader.session(session)
+    until(lambda: told.explain()["owner"] is None, "its process is gone")
+    done = daemon.cli("explain", "--json", "--socket", daemon.socket_path, "--", session)
+    call, reply, _ = json.loads(done.stdout)["may"]
+    assert (call["call_id"], reply["stream_id"]) == ("--grant", "-r")
+    seen, adopt, _ = [one["command"] for one in reply["commands"]]
+    typed(daemon, seen)
+    assert daemon.reader.recover(stream_id="-r") is not None, "printed, and no more"
+    typed(daemon, adopt)
+    typed(daemon, call["commands"][0]["command"])
+    assert told.explain()["may"][0]["action"] == "resume"
+    assert [one["content"] for one in told.messages()][-1] == "kept"
+
+
+def test_a_no_to_a_call_is_one_to_its_sub_agent(
+    daemon: DaemonProcess, make_agent: MakeAgent
+) -> None:
+    agent = make_agent(daemon)
+    agent.do(SUBMIT + "intent('k', 'spawn', policy='rerun-after-check'); turn.tool_started('k')")
+    agent.do("session.child('c', call_id='k').submit('look').interrupted('over')")
+    agent.do("turn.interrupted('over')")
+    session = daemon.reader.session("s")
+    assert session.resume_check()["calls"][0]["may"] == "run"
+    session.settle("k", "denied", note="no")
+    gate = session.resume_check()
+    assert (gate["status"], gate["calls"][0]["may"]) == ("blocked", "never")
+    actions = [one["action"] for one in session.project("pending") if "call_id" in one]
+    assert actions == ["settle_tool"]
+
+
+def test_a_sub_agent_is_not_done_while_a_call_of_it_may_have_run(
+    daemon: DaemonProcess, make_agent: MakeAgent
+) -> None:
+    """Also of an earlier turn than the one that ended well."""
+    agent = make_agent(daemon)
+    agent.do(SUBMIT + "intent('k', 'spawn'); turn.tool_started('k')")
+    agent.do("child = session.child('c', call_id='k'); turn = child.submit('look')")
+    agent.do("intent('d', 'deploy'); turn.tool_started('d'); turn.interrupted('over')")
+    agent.do("second = child.submit('and then'); reply = second.reply(); reply.token('It is.')")
+    agent.do("reply.end(); second.completed()")
+    agent.kill()
+    session = daemon.reader.session("s")
+    until(lambda: session.resume_check()["owner"] is None, "its process is gone")
+    assert session.resume_check()["status"] == "blocked"
+    daemon.reader.session("c").settle("d", "did_not_run")
+    gate = session.resume_check()
+    assert (gate["status"], [one["may"] for one in gate["calls"]]) == ("ok", ["read_result"])

@@ -13,6 +13,7 @@ import os
 import shlex
 import shutil
 import sys
+from itertools import pairwise
 from typing import Any, Final
 
 import msgspec
@@ -24,6 +25,7 @@ from walld.cli.exit_codes import DONE, NO_INPUT, NOTHING, complain
 from walld.cli.query.explain_page import render_explanation
 from walld.cli.session_client import SessionClient
 from walld.cli.show import as_json
+from walld.sessions.gate.next_steps import DATA, DIR
 
 __all__ = ["run"]
 
@@ -61,20 +63,24 @@ def _complete(rows: list[dict[str, Any]], options: argparse.Namespace, daemon: D
             if (row["python"] or "").endswith("('DIR')"):
                 row["python"] = f"{row['python'][:-7]}({options.workspace!r})"
     typed = [one for row in rows for one in row["commands"]]
-    data = _data_of(daemon) if any(" DATA" in one["command"] for one in typed) else None
+    data = _data_of(daemon) if any(one["command"].startswith(_OFFLINE) for one in typed) else None
+    here = {"--workspace": options.workspace, "--data": data}
     for one in typed:
-        command = one["command"]
-        if data is not None:
-            command = command.replace(" DATA", f" {shlex.quote(data)}")
-        if options.workspace is not None and command.endswith(" DIR"):
-            command = f"{command[:-3]}{shlex.quote(options.workspace)}"
-        if options.uid is not None and command.startswith(_OF_ITS_USER):
+        words = shlex.split(one["command"])
+        ids_at = words.index("--") if "--" in words else len(words)
+        for at, (before, word) in enumerate(pairwise(words[:ids_at]), 1):
+            if (before, word) in (("--workspace", DIR), ("--data", DATA)):
+                words[at] = here[before] or word
+        if words == ["walld", "fsck", DATA]:
+            words[2] = data or DATA
+        more: list[str] = []
+        if options.uid is not None and one["command"].startswith(_OF_ITS_USER):
             one["what"] += f", as user {options.uid}"
-        elif options.uid is not None and not command.startswith(_OFFLINE):
-            command += f" --uid {options.uid}"
-        if options.socket is not None and not command.startswith(_OFFLINE):
-            command += f" --socket {shlex.quote(options.socket)}"
-        one["command"] = command
+        elif options.uid is not None and not one["command"].startswith(_OFFLINE):
+            more += ["--uid", str(options.uid)]
+        if options.socket is not None and not one["command"].startswith(_OFFLINE):
+            more += ["--socket", options.socket]
+        one["command"] = shlex.join([*words[:ids_at], *more, *words[ids_at:]])
 
 
 def _data_of(daemon: Daemon) -> str | None:

@@ -21,6 +21,7 @@ from walld.cli.inspect.offline import find
 from walld.cli.query.resolve import resolve
 from walld.cli.show import as_json, details, time
 from walld.escape import escaped, escaped_line
+from walld.sessions.gate.settle_targets import command_line
 
 __all__ = ["run"]
 
@@ -66,9 +67,9 @@ def _say_others(count: int, session_id: str) -> None:
     if not count:
         return
     replies = "1 other reply" if count == 1 else f"{count} other replies"
-    shown = escaped_line(session_id)
+    shown, typed = escaped_line(session_id), escaped_line(command_line("ls", [session_id]))
     complain(
-        f"session {shown} has {replies} not released: `walld ls {shown}` lists all,"
+        f"session {shown} has {replies} not released: `{typed}` lists all,"
         " `walld recover --stream ID` prints one"
     )
 

@@ -9,7 +9,7 @@ A child is of the same user as the session that names it: another user's is neve
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import msgspec
 
@@ -28,6 +28,9 @@ if TYPE_CHECKING:
     from walld.sessions.state.events import Event
 
 __all__ = ["ChildSessions", "Looking"]
+
+_JUDGING: Final = ("explain", "pending", "resume")
+"""Views that want a child's gate; the others what it said last."""
 
 
 class Looking(NamedTuple):
@@ -90,7 +93,7 @@ class ChildSessions:
             if found is None:
                 return None
             became = Child(found["turn"], found["is_done"], _result(link.session, found))
-            if became.is_done:
+            if became.is_done or request.name not in _JUDGING:
                 return became
             asked: dict[str, Any] = {"now_ms": self._wall_ms(), "workers": workers}
             gate = await view("resume", asked if policy is None else asked | {"policy": policy})

@@ -91,9 +91,11 @@ def child_of(call: CallAccount) -> Child | None:
 
 
 def child_word(call: CallAccount) -> str:
-    """For the rules: nobody | ok | check | blocked | at_work."""
+    """For the rules: nobody | ok | check | blocked | at_work. Whoever said no to the call, once it
+    had started, said no to what its child would do.
+    """
     child = child_of(call)
-    if child is None or child.status is None:
+    if child is None or child.status is None or call.is_denied_late:
         return "nobody"
     is_at_work = any(one.get("code") == "at_work" for one in child.reasons)
     return "at_work" if is_at_work else child.status

@@ -7,15 +7,17 @@ command is the application's, `DATA` the daemon's.
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from walld.sessions.gate.settle_targets import settle_command
+from walld.sessions.gate.settle_targets import command_line, settle_command
 from walld.sessions.state.account import Unreleased
 
-__all__ = ["next_steps"]
+__all__ = ["DATA", "DIR", "next_steps"]
 
+DIR: Final = "DIR"
+DATA: Final = "DATA"
+"""In a command, as values of --workspace and --data, and of fsck."""
 _ACTIONS: Final = {"run": "run", "check_then_run": "check"}
 _OF_WORDS: Final = {
     "ran": "it ran",
@@ -80,7 +82,6 @@ def next_steps(
     arguments, arguments_cut and side_effect, too. action: wait | decide | check | settle | run |
     adopt | mend | resume. python: the expression that does it on a `client`, where no command does.
     """
-    name = shlex.quote(session)
     python = f"client.session({session!r})."
     root = _root_of(gate)
     rows = [_of_worker(one) for one in gate["reasons"] if one["code"] in _OF_WORK]
@@ -89,17 +90,20 @@ def next_steps(
         for one in gate["calls"]
         if one["may"] != "read_result" and one["why"] != "at_work"
     ]
-    rows += [_of_reply(name, one) for one in replies if one.status != "live" or not one.owner_alive]
+    still = [one for one in replies if one.status != "live" or not one.owner_alive]
+    rows += [_of_reply(session, one) for one in still]
     for reason in gate["reasons"]:
         code = reason["code"]
-        if code in _OF_WORK or "of_child" in reason or ("why" in reason and "call_id" in reason):
-            continue  # who is at work and calls have rows of their own
+        if code in _OF_WORK or reason.get("of_child") is not None:
+            continue  # who is at work has a row; what is to be done for a child its call names
+        if "why" in reason and "call_id" in reason:
+            continue  # a call's own row
         mend = _PYTHON.get(code)
         rows.append(
             _row(
                 "mend",
                 reason["message"],
-                _commands_for(name, code, root),
+                _commands_for(reason.get("session", session), code, root),
                 code=code,
                 turn=reason.get("turn"),
                 call_id=reason.get("call_id"),
@@ -145,12 +149,13 @@ def _of_call(
         action = "decide"
     says = _OF_DECISION if action == "decide" else _OF_WORDS
     words = () if action == "run" else call["settle"]
-    commands = [(says[word], settle_command(session, call, calls, [word])) for word in words]
     what = _OF_CALLS.get(why, _MAY_HAVE_RUN)
     if why == "child":
         what = _OF_CHILDREN[call["may"]].format(call["child"])
         action = "wait" if call["may"] == "never" else action
-        commands = [("see where that stands", f"walld explain {shlex.quote(call['child'])}")]
+        commands = [_explain_child(call["child"])]
+    else:
+        commands = [(says[word], settle_command(session, call, calls, [word])) for word in words]
     about = {name: call[name] for name in _ABOUT_CALLS}
     about |= {"stream_id": call["stream"], "code": why}
     return dict(_row(action, what, commands, **about))
@@ -161,25 +166,28 @@ def _of_reply(session: str, reply: Unreleased) -> dict[str, Any]:
     if reply.owner_alive:
         what = "it has ended, and its process, which lives, has yet to release it"
         return dict(_row("wait", what, **about))
-    stream = shlex.quote(reply.stream_id)
-    last_seq = reply.facts.get("last_seq")
-    seen = "" if last_seq is None else f" --last-seq {last_seq}"
+    of_it, last_seq = [("--stream", reply.stream_id)], reply.facts.get("last_seq")
+    seen = [] if last_seq is None else [("--last-seq", str(last_seq))]
     commands = [
-        ("print it whole", f"walld recover {session} --stream {stream}"),
-        ("make messages of it", f"walld session adopt {session} --stream {stream}"),
-        ("throw it away", f"walld resolve {stream}{seen}"),
+        ("print it whole", command_line("recover", [session], of_it)),
+        ("make messages of it", command_line("session adopt", [session], of_it)),
+        ("throw it away", command_line("resolve", [reply.stream_id], seen)),
     ]
     return dict(_row("adopt", "its process is gone, and nobody has it yet", commands, **about))
 
 
 def _commands_for(session: str, code: str, root: str | None) -> list[tuple[str, str]]:
     if code in _OF_WORKSPACE:
-        folder = shlex.quote(root) if root else "DIR"
-        return [("compare it with what is there", f"walld explain {session} --workspace {folder}")]
+        folder = [("--workspace", root or DIR)]
+        return [("compare it with what is there", command_line("explain", [session], folder))]
     if code in _OF_FILE:
-        mend = f"walld session repair {session} --data DATA"
-        return [("see what it cost", "walld fsck DATA"), ("with no daemon on it", mend)]
-    return []
+        mend = command_line("session repair", [session], [("--data", DATA)])
+        return [("see what it cost", f"walld fsck {DATA}"), ("with no daemon on it", mend)]
+    return [_explain_child(session)] if code == "child_unreadable" else []
+
+
+def _explain_child(session: str) -> tuple[str, str]:
+    return "see where that stands", command_line("explain", [session])
 
 
 def _root_of(gate: Mapping[str, Any]) -> str | None:

@@ -18,7 +18,7 @@ from typing import Any, Final
 
 from walld.sessions.state.call_account import CallAccount
 
-__all__ = ["SETTLE_FLAGS", "names_of", "settle_command"]
+__all__ = ["SETTLE_FLAGS", "command_line", "names_of", "settle_command"]
 
 SETTLE_FLAGS: Final = {
     "ran": "--ran",
@@ -60,7 +60,7 @@ def settle_command(
     """What a person types to say one of these words of a call of the gate. calls: all that it has,
     those among which a settlement finds the one that is meant.
     """
-    told = f"walld session settle {shlex.quote(session)} {shlex.quote(call['call_id'])}"
+    options: list[tuple[str, str]] = []
     same = [
         one
         for one in calls
@@ -69,11 +69,32 @@ def settle_command(
     ]
     for name in ("turn", "stream"):
         if len(same) > 1 and call[name] is not None:
-            told += f" --{name} {shlex.quote(call[name])}"
+            options.append((f"--{name}", call[name]))
             same = [one for one in same if one[name] == call[name]]
     if len(same) > 1:
-        told += f" --n {call['n']}"
-    return f"{told} {' | '.join(SETTLE_FLAGS[word] for word in words)}"
+        options.append(("--n", str(call["n"])))
+    flags = " | ".join(SETTLE_FLAGS[word] for word in words)
+    return command_line("session settle", (session, call["call_id"]), options, flags)
+
+
+def command_line(
+    verb: str,
+    named: Sequence[str] = (),
+    options: Sequence[tuple[str, str]] = (),
+    flags: str = "",
+) -> str:
+    """As a person types it. An id that begins with a dash is no option: all of them may have been
+    chosen by a model, or by who wants another command to be typed. flags: told as they are.
+    """
+    told = [
+        f"{name}={shlex.quote(value)}" if value.startswith("-") else f"{name} {shlex.quote(value)}"
+        for name, value in options
+    ]
+    told += [flags] if flags else []
+    ids = [shlex.quote(one) for one in named]
+    looks_like_one = any(one.startswith("-") for one in named)
+    words = [*told, "--", *ids] if looks_like_one else [*ids, *told]
+    return " ".join([f"walld {verb}", *words])
 
 
 def _place(call: CallAccount) -> tuple[str | None, ...]:

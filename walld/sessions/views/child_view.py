@@ -28,8 +28,9 @@ def child_view(
     unreleased: Sequence[Unreleased] = (),
 ) -> dict[str, Any] | None:
     """session, call_id, of: whose work it is; the newest, or the one that is named so. is_newest.
-    turn, state: of its newest turn; is_done: that was completed, or answered; result: the text that
-    the model said last in it, or what names its artifact. None of a session that is nobody's child.
+    turn, state: of its newest turn; is_done: that was completed, or answered, and no call of the
+    others may have run; result: the text that the model said last in it, or what names its
+    artifact. None of a session that is nobody's child.
     """
     links = [(one.seq, link) for one in events if (link := _link_in(one)) is not None]
     wanted = session, of
@@ -50,8 +51,9 @@ def child_view(
     told |= {"is_done": False, "result": None}
     if not turns:
         return told
-    turn = turns[-1]
-    is_done = turn.state.state == "completed" or is_answered(turn, open_tools(account), said)
+    turn, waiting = turns[-1], open_tools(account)
+    is_done = turn.state.state == "completed" or is_answered(turn, waiting, said)
+    is_done &= not {one.turn for one in waiting} & {one.state.turn_id for one in turns}
     told |= {"turn": turn.state.turn_id, "state": turn.state.state, "is_done": is_done}
     return told | {"result": _last_words(turn, said) if is_done else None}
 
