@@ -17,6 +17,11 @@ __all__ = ["collect", "differences", "without_app"]
 
 _ACTIONS = ("approve", "decide_tool", "settle_tool")
 """Of `pending`, what 0.1.0 has where this build has it."""
+_STATE = (
+    *("session", "queue", "lifecycle", "verifications", "last_results"),
+    *("modified_files", "modified_files_left_out"),
+)
+"""Of `state`, what 0.1.0 does not have."""
 _VIEWS = ("state", "tree", "transcript", "trace", "audit", "eval", "pending", "resume")
 
 
@@ -76,7 +81,16 @@ def _session(client: Any, session_id: str, alive: set[str]) -> dict[str, Any]:
         told["pending"] = [one for one in told["pending"] if one["action"] in _ACTIONS]
     if isinstance(told["resume"], dict):
         told["resume"] = _gate(told["resume"])
+    if isinstance(told["state"], dict):
+        told["state"] = {name: told["state"][name] for name in told["state"] if name not in _STATE}
+        told["state"]["denials"] = [
+            {name: one[name] for name in ("turn", "call_id", "tool")}
+            for one in told["state"]["denials"]
+        ]
     if isinstance(told["eval"], dict):
+        for name in ("failure", "model_calls"):
+            told["eval"].pop(name, None)
+        told["eval"]["metadata"].pop("usage", None)
         told["eval"]["input"] = _said(told["eval"]["input"])
         if left:  # 0.1.0 has no words of theirs
             told["eval"] |= {"output": None, "partial": None}
@@ -111,7 +125,7 @@ def _gate(told: dict[str, Any] | None) -> dict[str, Any] | None:
 
 def _turns(transcript: list[dict[str, Any]] | None) -> list[dict[str, Any]]:
     """What 0.1.0 tells, too: nothing of replies that are not released, nor of other entries."""
-    later = ("model", "replies", "entries")
+    later = ("model", "model_calls", "replies", "entries")
     told = [{name: one[name] for name in one if name not in later} for one in transcript or ()]
     for one in told:
         one["tools"] = [tool for tool in one["tools"] if "unreleased" not in tool]

@@ -271,7 +271,7 @@ def test_a_session_whose_header_is_damaged_or_newer_is_listed(daemon: DaemonProc
     assert kinds == {"hurt": "chain_broken", "later": "session_unreadable"}
     assert found.sessions == 3
     asked = ("--socket", daemon.socket_path)
-    audited = walld("audit", *asked)
+    audited = walld("audit", "--all", *asked)
     assert audited.returncode == 2
     (broken,) = [line for line in audited.stdout.splitlines() if "chain_broken" in line]
     assert "why header" in broken, "in words, not in JSON"

@@ -105,7 +105,7 @@ def test_a_value_of_another_kind_is_refused_or_kept(daemon: DaemonProcess) -> No
                     kept += 1
                 except walld_client.Refused as refused:
                     both.append(refused.got != "" and refused.limit != "")
-    assert kept > len(KNOWN)
+    assert kept > len(KNOWN) // 2
     assert all(both), "each names both values"
     session.resume_check()
     assert daemon.reader.audit("s").turns >= 1
