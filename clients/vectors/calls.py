@@ -56,7 +56,7 @@ _OWN = (inspect.Parameter.VAR_KEYWORD, inspect.Parameter.VAR_POSITIONAL)
 _SESSION = (
     *("append", "append_many", "message", "edit", "undo", "label", "setting", "change_model"),
     *("branch", "compact", "artifact", "read_artifact", "messages", "find", "events", "project"),
-    *("checkpoint_workspace", "resume_check", "settle", "adopt"),
+    *("checkpoint_workspace", "resume_check", "explain", "settle", "adopt"),
 )
 _TURN = (
     *("worker_started", "completed", "interrupted", "intent", "decision", "approval"),

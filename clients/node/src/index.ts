@@ -14,7 +14,7 @@ export type { AuditedTurn, Finding, Present, RepairStep, Report } from "./sessio
 export type { SessionInfo } from "./session/auditing.ts";
 export type * from "./session/entries.ts";
 export { Session } from "./session/session.ts";
-export type { Gate, GateCall } from "./session/settling.ts";
+export type { Explanation, Gate, GateCall } from "./session/settling.ts";
 export { startup } from "./session/startup.ts";
 export type { Startup, Store } from "./session/startup.ts";
 export { Turn } from "./session/turn.ts";

@@ -130,6 +130,7 @@ export const SESSION_CALLS = {
   project: { given: { name: "id", args: "object" } },
   checkpointWorkspace: { given: { root: "text" }, options: { files: "paths" } },
   resumeCheck: { options: RESUME_CHECK },
+  explain: { options: RESUME_CHECK },
   settle: { given: { callId: "id", word: SETTLED }, options: SETTLE },
   adopt: { options: { streamId: "id" } },
 } as const satisfies Record<string, Call>;

@@ -16,7 +16,7 @@ import type * as types from "./entries.ts";
 import { fingerprintPieces, workspaceFingerprint } from "./fingerprint.ts";
 import { draft, eventOf, placedIn, type SessionLog } from "./log.ts";
 import { resume } from "./resuming.ts";
-import { knownFiles, resumeCheck, settle, type Gate } from "./settling.ts";
+import { explain, knownFiles, resumeCheck, settle, type Explanation, type Gate } from "./settling.ts";
 import { findTurn, submit } from "./submitting.ts";
 import { inPieces, shares } from "./truncation.ts";
 import { Turn, present, type OpenReply } from "./turn.ts";
@@ -228,6 +228,17 @@ export class Session {
   async resumeCheck(options: types.ResumeCheckOptions = {}): Promise<Gate | null> {
     checkCall(CALLS.resumeCheck, {}, options);
     return resumeCheck(this.log, options);
+  }
+
+  /**
+   * What was done, what was being said, what is unknown, what may be done now; options are those of `resumeCheck`.
+   *
+   * `may` has a row for each thing that is open, with the commands, or the code, for it. null where nothing was ever
+   * kept of the id; Unsupported where the daemon knows no such view.
+   */
+  async explain(options: types.ResumeCheckOptions = {}): Promise<Explanation | null> {
+    checkCall(CALLS.explain, {}, options);
+    return explain(this.log, options);
   }
 
   /**

@@ -100,6 +100,11 @@ test("an argument of a view that the daemon does not know is Unsupported, anothe
   });
 });
 
+test("a daemon that cannot explain", async (t) => {
+  const answer = { id: 1, code: "unknown_projection", got: "explain", limit: "audit | resume" };
+  await assert.rejects(lacking(t, answer).session("s").explain(), isUnsupported("Project explain", /^0\.0\.9$/));
+});
+
 test("a gate that knows no policy: who settles, resumes or grants is told, and nothing is appended", async (t) => {
   const answer = { code: "bad_argument", got: "resume", limit: "workspace", message: "argument policy cannot be used" };
   const isOld = isUnsupported("Project resume", /^0\.0\.9$/);

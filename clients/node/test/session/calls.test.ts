@@ -86,6 +86,20 @@ test("a policy of now: words, or a function that is asked of each call", async (
   await assert.rejects(session.resumeCheck({ policy: () => "maybe" as "ask" }), /policy must be one of allow, ask, deny/);
 });
 
+test("what was asked, said, is unknown and may be done is told as the command tells it", async () => {
+  await killed("explained", 16);
+  const session = client.session("explained");
+  const told = (await session.explain())!;
+  const said = daemon.walld("explain", "explained", "--json").replaceAll(` --socket ${daemon.socket}`, "");
+  assert.deepEqual(told, JSON.parse(said));
+  assert.equal(told.state, "cut");
+  assert.deepEqual(told.unknown.map((one) => one["call_id"]), ["c1"]);
+  assert.match(JSON.stringify(told.saying), /I deploy\./);
+  const denied = (await session.explain({ policy: { deploy: "deny" }, workspace: { root: "/srv" } }))!;
+  assert.equal(denied.state, "blocked");
+  assert.equal(await client.session("never written").explain(), null);
+});
+
 test("what a killed process had said is adopted once, and the call in it stays open", async () => {
   await killed("adopted", 12);
   const session = client.session("adopted");
@@ -218,6 +232,7 @@ test("walld switched off: every call answers", async () => {
   const turn = await session.submit("q", { attachments: [Buffer.from("x")] });
   await turn.intent("t", {}, RISK);
   assert.equal(await session.resumeCheck(), null);
+  assert.equal(await session.explain(), null);
   assert.equal(await session.messages({ last: 3 }), null);
   assert.deepEqual(await session.adopt(), []);
   assert.equal((await session.fork(null, "off-2")).sessionId, "off-2");
