@@ -3,11 +3,13 @@
 export { Client, connect } from "./client.ts";
 export type { ConnectOptions, Stats } from "./client.ts";
 export type { Redact } from "./encoding/redact.ts";
+export { toolsHash } from "./encoding/toolsHash.ts";
 export { Blocked, NotDurable, Refused, Unavailable, Unsupported, WalldError } from "./errors.ts";
 export type { Level } from "./link/durability.ts";
 export { PartialReply } from "./recovered/partialReply.ts";
 export type { Format, PlainMessage, ReplyError } from "./recovered/partialReply.ts";
 export type { Gap, Segment } from "./recovered/segment.ts";
+export type { ModelFacts } from "./reply/modelChecks.ts";
 export type { Info, ReplyOptions } from "./reply/options.ts";
 export { Reply } from "./reply/reply.ts";
 export type { AuditedTurn, Finding, Present, RepairStep, Report } from "./session/audit.ts";
