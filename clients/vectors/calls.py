@@ -75,6 +75,7 @@ _CALLS: dict[str, Callable[..., Any]] = {
     "session.submit": submit,
     "session.resume": resume,
     "session.fork": SessionSteps.forked,
+    "session.child": SessionSteps.child,
     **{f"turn.{name}": getattr(TurnSteps, name) for name in _TURN},
     "turn.reply": Turn.reply,
     "reply.model_call": Reply.model_call,

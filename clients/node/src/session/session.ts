@@ -12,6 +12,7 @@ import type { Info } from "../reply/options.ts";
 import { adopt } from "./adopting.ts";
 import { read, resolved, resolvedTurns, upload } from "./artifacts.ts";
 import { SESSION_CALLS as CALLS } from "./calls.ts";
+import { child } from "./children.ts";
 import type * as types from "./entries.ts";
 import { fingerprintPieces, workspaceFingerprint } from "./fingerprint.ts";
 import { draft, eventOf, placedIn, type SessionLog } from "./log.ts";
@@ -220,6 +221,21 @@ export class Session {
     const fields = { new_id: newId, at, whole: options.whole ?? false };
     placedIn(await this.log.ask("Fork", fields, { again: false }));
     return new Session(this.log.of(newId), this.opens);
+  }
+
+  /**
+   * The session of a sub-agent, joined to the call that it works for; synced.
+   *
+   * Begin it before the work: while the call has no result it has the last words of the child's newest turn, once that
+   * is completed or answered, and till then the gate judges the call by the child's gate. `completed()` of a turn of it
+   * gives the call its result (`tool_finished`; say none yourself), once; where that was killed, `child` does that is
+   * asked for again. turn, streamId, n: of the call, as `settle` takes them. Refused: `unknown_call`, none that is open
+   * has that id; `ambiguous_call`, several have it.
+   */
+  async child(id: string, options: types.ChildOptions): Promise<Session> {
+    checkCall(CALLS.child, { id }, options);
+    checkArgument(options.callId, "callId", "id");
+    return new Session(await child(this.log, id, options), this.opens);
   }
 
   // --- the gate ---

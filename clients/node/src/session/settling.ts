@@ -28,6 +28,9 @@ export interface GateCall extends Record<string, unknown> {
   may: string;
   why: string;
   settled: string | null;
+  outcome?: string;
+  /** The session of the sub-agent whose work it is. */
+  child?: string | null;
   n?: number;
   of?: Record<string, unknown>;
 }
