@@ -1,6 +1,6 @@
-"""What the calls of sessions take, by the signatures of the Python client: one call a vector.
+"""What calls take, by the signatures of the Python client: one call a vector.
 
-Owns: the names of kinds, and values that each takes and refuses. Refuses: checking
+Owns: the names of kinds, values that each takes and refuses, and hashes of tools. Refuses: checking
 (`argument_checks.py`). Clients in other languages hold their own checks to it.
 """
 
@@ -11,6 +11,8 @@ from collections.abc import Callable
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
 from walld_client import argument_checks as checks
+from walld_client.encoding.model_words import WORDS, tools_hash
+from walld_client.reply.reply import Reply
 from walld_client.session import ledger_steps, turn_steps
 from walld_client.session.audit import Present
 from walld_client.session.session_steps import SessionSteps
@@ -19,7 +21,7 @@ from walld_client.session.submitting import resume, submit
 from walld_client.session.turn import Turn
 from walld_client.session.turn_steps import TurnSteps
 
-__all__ = ["KINDS", "calls", "kinds"]
+__all__ = ["KINDS", "calls", "hashes", "kinds"]
 
 KINDS: dict[str, checks.Kind] = {
     name: next(one for one in declared.__metadata__ if isinstance(one, checks.Kind))
@@ -50,13 +52,14 @@ _WORDS = {
     "outcome": turn_steps.OUTCOMES,
     "state": turn_steps.APPROVALS,
     "format": ("plain", "openai", "anthropic"),
+    **WORDS,
 }
 """Declared as a text, and one of these."""
 _OWN = (inspect.Parameter.VAR_KEYWORD, inspect.Parameter.VAR_POSITIONAL)
 _SESSION = (
     *("append", "append_many", "message", "edit", "undo", "label", "setting", "change_model"),
     *("branch", "compact", "artifact", "read_artifact", "messages", "find", "events", "project"),
-    *("checkpoint_workspace", "resume_check", "settle", "adopt"),
+    *("checkpoint_workspace", "resume_check", "explain", "settle", "adopt"),
 )
 _TURN = (
     *("worker_started", "completed", "interrupted", "intent", "decision", "approval"),
@@ -72,8 +75,10 @@ _CALLS: dict[str, Callable[..., Any]] = {
     "session.submit": submit,
     "session.resume": resume,
     "session.fork": SessionSteps.forked,
+    "session.child": SessionSteps.child,
     **{f"turn.{name}": getattr(TurnSteps, name) for name in _TURN},
     "turn.reply": Turn.reply,
+    "reply.model_call": Reply.model_call,
 }
 _WITHIN = ("self", "session", "seen", "leaving")
 """What the client itself gives to them."""
@@ -94,6 +99,13 @@ _EXAMPLES: dict[str, tuple[list[Any], list[Any]]] = {
     "present": ([[], ["a"]], ["ab", 5, [5]]),
 }
 """Of those that JSON can say: seconds and times are of another type elsewhere."""
+_TOOLS: list[Any] = [
+    None,
+    [],
+    [{"name": "weather", "parameters": {"type": "object", "properties": {"b": {}, "a": {}}}}],
+    [{"\uffff": 1, "\U0001f600": 2, "\ud83d": "\ud83d", "": '\u00fc\u2028\x7f\x01\n"\\ \\ud83d'}],
+    [0, -1, 1.5, 0.0001, 0.00001, -1.25e-7, 2.5e-10, 1e21, 2**53, True, False, "7"],
+]
 
 
 def kinds() -> list[dict[str, Any]]:
@@ -102,6 +114,11 @@ def kinds() -> list[dict[str, Any]]:
         {"kind": name, "takes": taken, "refuses": refused}
         for name, (taken, refused) in _EXAMPLES.items()
     ]
+
+
+def hashes() -> list[dict[str, Any]]:
+    """Tools, and their hash."""
+    return [{"tools": one, "hash": tools_hash(one)} for one in _TOOLS]
 
 
 def calls() -> list[dict[str, Any]]:

@@ -11,7 +11,7 @@ import json
 from pathlib import Path
 from typing import Any
 
-from calls import calls, kinds
+from calls import calls, hashes, kinds
 from directories import directories
 from frames import frames, texts
 from malformed import malformed
@@ -28,7 +28,7 @@ def documents() -> dict[str, str]:
         "frames.json": _document({"frames": frames(), "texts": texts()}),
         "malformed.json": _document({"cases": malformed()}),
         "directories.json": _document({"directories": directories()}),
-        "calls.json": _document({"kinds": kinds(), "calls": calls()}),
+        "calls.json": _document({"kinds": kinds(), "calls": calls(), "hashes": hashes()}),
     }
 
 

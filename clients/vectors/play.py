@@ -18,12 +18,18 @@ OWN = ("fields", "meta")
 
 
 class Player:
-    """The turn and the reply that steps are about. A turn is found again, a reply is not."""
+    """The turn and the reply that steps are about, the sub-agent's session and its turn, the task.
+    All but a reply are found again.
+    """
 
     def __init__(self, session: Any) -> None:
         self.session, self.reply = session, None
-        turns = (session.state() or {}).get("turns")
-        self.turn = session.turn(turns[-1]["turn_id"]) if turns else None
+        self.turn, self.child = newest_turn(session), None
+        for event in session.find("child", last=1):
+            of = event["payload"]["of"]
+            named = {"call_id": of["call_id"], "turn": of["turn"]}
+            self.child = session.child(event["payload"]["session"], **named)
+        self.task = None if self.child is None else newest_turn(self.child)
 
     def play(self, call: str, given: list[Any], options: dict[str, Any]) -> None:
         """One step. What is refused is the same to both clients."""
@@ -36,7 +42,9 @@ class Player:
             named |= named.pop(name, {})
         made = getattr(on, verb)(*self.meant(given), *named.pop("$given", ()), **named)
         if verb in ("submit", "resume"):
-            self.turn = made
+            setattr(self, "task" if subject == "child" else "turn", made)
+        if verb == "child":
+            self.child = made
         if verb == "reply":
             self.reply = made
         if self.reply is not None:
@@ -46,7 +54,9 @@ class Player:
         """What stands for bytes, for a long text, for the turn at hand, for another session."""
         if value == "$turn":
             return self.turn.turn_id
-        if value in ("$fork", "$stream"):
+        if value == "$task":
+            return self.task.turn_id
+        if value in ("$child", "$fork", "$stream"):
             return f"{self.session.session_id}-{value[1:]}"
         if isinstance(value, list):
             return [self.meant(one) for one in value]
@@ -58,6 +68,12 @@ class Player:
             text, times = value["$repeat"]
             return text * times
         return {name: self.meant(one) for name, one in value.items()}
+
+
+def newest_turn(session: Any) -> Any:
+    """None where it has none."""
+    turns = (session.state() or {}).get("turns")
+    return session.turn(turns[-1]["turn_id"]) if turns else None
 
 
 def main() -> None:

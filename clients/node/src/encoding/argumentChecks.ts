@@ -106,6 +106,7 @@ function isPaths(value: unknown): boolean {
   return Array.isArray(value) && value.every((one) => typeof one === "string");
 }
 
-function shown(value: unknown): string {
+/** What a value looks like, in a few letters. */
+export function shown(value: unknown): string {
   return inspect(value, { depth: 0, maxStringLength: 30, breakLength: Infinity }).slice(0, 80);
 }

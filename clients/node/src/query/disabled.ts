@@ -21,6 +21,8 @@ export function isEnabled(): boolean {
 }
 
 export class DisabledQuery implements Asks {
+  readonly isOff = true;
+
   ask(name: MessageName, fields: Question): Promise<Uint8Array> {
     if (name === "GetArtifact") return Promise.reject(notKept(asOfNow(fields)["sha256"] as Uint8Array));
     return Promise.resolve(encode(this.answer(name, asOfNow(fields))));

@@ -52,6 +52,8 @@ export interface Asks {
   /** The whole answer. Throws Unavailable or Refused. */
   ask(name: MessageName, fields: Question, options?: AskOptions): Promise<Uint8Array>;
   close(): void;
+  /** Switched off: there is no daemon, and answers are empty. */
+  readonly isOff?: boolean;
 }
 
 /** The connection ended before the answer; a kept one may merely have been old. */

@@ -23,6 +23,7 @@ import type { Stream } from "../link/stream.ts";
 import { UnfinishedAnswer, terminalEventOf } from "../link/terminalEvents.ts";
 import type { Fields } from "../wire/codec.ts";
 import type { MessageName } from "../wire/messages.ts";
+import { MODEL_CALL, checkedFacts, type ModelFacts } from "./modelChecks.ts";
 import { OpenCalls } from "./openCalls.ts";
 import type { Info } from "./options.ts";
 
@@ -176,6 +177,16 @@ export class Reply {
       payload: encoded,
       truncated_from: trueBytes,
     });
+  }
+
+  /**
+   * What is known of the model's call whose answer this step is, as often as more is known.
+   *
+   * What is not said follows from how the reply ends. In a session it outlives the reply, as an entry of type
+   * `model_call`.
+   */
+  modelCall(facts: ModelFacts): number {
+    return this.event(MODEL_CALL, checkedFacts(facts));
   }
 
   /**

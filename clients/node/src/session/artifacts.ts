@@ -70,10 +70,11 @@ export function putBeside(session: AsksOfSession, held: Uint8Array): Promise<voi
   return put(session, heldIn(held));
 }
 
-/** The artifact's bytes, verified by the daemon. */
-export async function read(session: AsksOfSession, sha256: string): Promise<Uint8Array> {
+/** The artifact's bytes, verified by the daemon; sessionId: where it is beside another session. */
+export async function read(session: AsksOfSession, sha256: string, sessionId?: string): Promise<Uint8Array> {
   if (!DIGEST.test(sha256)) throw new RangeError(`sha256 is '${sha256.slice(0, 80)}', must be 64 hex digits`);
-  const answer = await session.ask("GetArtifact", { sha256: Buffer.from(sha256, "hex") });
+  const where = sessionId === undefined ? {} : { session_id: sessionId };
+  const answer = await session.ask("GetArtifact", { sha256: Buffer.from(sha256, "hex"), ...where });
   return decodeAnswer(answer, "bin") as Uint8Array;
 }
 
@@ -142,7 +143,9 @@ async function resolve(
     const sha256 = named?.["sha256"];
     if (named === undefined || typeof sha256 !== "string" || !DIGEST.test(sha256)) continue;
     try {
-      const text = wtf8.decode(await read(session, sha256));
+      // What a sub-agent said last stands beside its own session.
+      const where = named["session"];
+      const text = wtf8.decode(await read(session, sha256, typeof where === "string" ? where : undefined));
       holder[name] = named["media_type"] === JSON_TYPE ? JSON.parse(text) : text;
     } catch (error) {
       if (error instanceof SyntaxError) continue; // no JSON, though it was called that

@@ -86,6 +86,7 @@ const SETTLE: Of<types.SettleOptions> = {
   n: "count",
   force: "bool",
 };
+const CHILD: Of<types.ChildOptions> = { callId: "id", turn: "id", streamId: "id", n: "count" };
 const RESUME_CHECK: Of<types.ResumeCheckOptions> = { workspace: "pathOrObject", policy: "functionOrObject" };
 const RESUME: Of<types.ResumeOptions> = {
   ...RESUME_CHECK,
@@ -122,6 +123,7 @@ export const SESSION_CALLS = {
   branch: { given: { at: "id?" }, options: { name: "text", summary: "text" } },
   compact: { options: { summary: "text", firstKept: "id", replacement: "objects" } },
   fork: { given: { at: "beginning?", newId: "id" }, options: { whole: "bool" } },
+  child: { given: { id: "id" }, options: CHILD },
   artifact: { given: { source: "source" }, options: { mediaType: "text", name: "text", turn: "id" } },
   readArtifact: { given: { sha256: "text" } },
   messages: { options: MESSAGES },
@@ -130,6 +132,7 @@ export const SESSION_CALLS = {
   project: { given: { name: "id", args: "object" } },
   checkpointWorkspace: { given: { root: "text" }, options: { files: "paths" } },
   resumeCheck: { options: RESUME_CHECK },
+  explain: { options: RESUME_CHECK },
   settle: { given: { callId: "id", word: SETTLED }, options: SETTLE },
   adopt: { options: { streamId: "id" } },
 } as const satisfies Record<string, Call>;

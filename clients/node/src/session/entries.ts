@@ -154,6 +154,16 @@ export interface SettleOptions {
   force?: boolean;
 }
 
+/** The call that a child works for. */
+export interface ChildOptions {
+  callId: string;
+  /** Of the call, where several have that id. */
+  turn?: string;
+  streamId?: string;
+  /** The n-th of that id, as `resumeCheck` counts them. */
+  n?: number;
+}
+
 /** What you allow now: a word for each tool, "*" for any other; or who says it of a call of the gate. */
 export type Policy =
   | Readonly<Record<string, PolicyWord>>

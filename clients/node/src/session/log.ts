@@ -78,6 +78,8 @@ export class SessionLog {
   private readonly seen: (sessionId: string) => Fields[];
   /** When all that is asked here is to be answered. */
   private readonly until: number;
+  /** Of a session that `child` gave: the one that it works for. */
+  readonly parent: SessionLog | undefined;
   private hasReadGrants = false;
 
   constructor(
@@ -87,6 +89,7 @@ export class SessionLog {
     seen: (sessionId: string) => Fields[],
     app: string | null,
     until = Infinity,
+    parent?: SessionLog,
   ) {
     this.sessionId = sessionId;
     this.query = query;
@@ -94,16 +97,22 @@ export class SessionLog {
     this.seen = seen;
     this.app = app;
     this.until = until;
+    this.parent = parent;
   }
 
   /** The same log, all of whose requests together are answered by then (of `performance.now()`). */
   by(until: number): SessionLog {
-    return new SessionLog(this.sessionId, this.query, this.redact, this.seen, this.app, until);
+    return new SessionLog(this.sessionId, this.query, this.redact, this.seen, this.app, until, this.parent);
   }
 
   /** The log of another session of the same client. */
   of(sessionId: string): SessionLog {
     return new SessionLog(sessionId, this.query, this.redact, this.seen, this.app, this.until);
+  }
+
+  /** The log of a session that works for a call of this one. */
+  childOf(sessionId: string): SessionLog {
+    return new SessionLog(sessionId, this.query, this.redact, this.seen, this.app, this.until, this);
   }
 
   /** Ask about this session, behind what this process has sent to it. */

@@ -14,6 +14,7 @@ import * as values from "../encoding/valueEncoding.ts";
 import { Blocked, NotDurable, Refused, Unavailable } from "../errors.ts";
 import { BACKOFF_MS_MIN, SUBMIT_MS } from "../limits.ts";
 import type { Fields } from "../wire/codec.ts";
+import { takeResult } from "./childResult.ts";
 import type { ResumeOptions } from "./entries.ts";
 import { asEntry, draft, type Draft, type SessionLog, type TurnFacts } from "./log.ts";
 import { ofCall, oneCall, resumeCheck, type Gate, type GateCall } from "./settling.ts";
@@ -85,7 +86,11 @@ class Claim {
   /** One try. The turn that this process has claimed and not ended is that of this claim, too. */
   private async tried(): Promise<void> {
     const { session } = this;
-    const [expectedSeq, gate, newest] = await this.gate();
+    let judged = await this.gate();
+    const untold = judged[1].calls.filter(isUntold);
+    for (const one of untold) await takeResult(session, one.child!, ofCall(one));
+    if (untold.length > 0) judged = await this.gate();
+    const [expectedSeq, gate, newest] = judged;
     const first = await submittedAs(session, newest.turn_id);
     this.messageId = first["message_id"] as string;
     if (gate.own_turns?.includes(newest.turn_id) && "claim" in first) {
@@ -186,6 +191,12 @@ class Claim {
     if (performance.now() + BACKOFF_MS_MIN > this.until) throw error;
     await sleep(BACKOFF_MS_MIN);
   }
+}
+
+/** Its sub-agent is done, and was killed before it said so in this session. */
+function isUntold(call: GateCall): boolean {
+  const isTold = ["finished", "failed", "observed"].includes(call.state);
+  return Boolean(call.child) && call.outcome === "done" && !isTold;
 }
 
 function submission(turnId: string, payload: object): Fields {

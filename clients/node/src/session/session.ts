@@ -12,11 +12,12 @@ import type { Info } from "../reply/options.ts";
 import { adopt } from "./adopting.ts";
 import { read, resolved, resolvedTurns, upload } from "./artifacts.ts";
 import { SESSION_CALLS as CALLS } from "./calls.ts";
+import { child } from "./children.ts";
 import type * as types from "./entries.ts";
 import { fingerprintPieces, workspaceFingerprint } from "./fingerprint.ts";
 import { draft, eventOf, placedIn, type SessionLog } from "./log.ts";
 import { resume } from "./resuming.ts";
-import { knownFiles, resumeCheck, settle, type Gate } from "./settling.ts";
+import { explain, knownFiles, resumeCheck, settle, type Explanation, type Gate } from "./settling.ts";
 import { findTurn, submit } from "./submitting.ts";
 import { inPieces, shares } from "./truncation.ts";
 import { Turn, present, type OpenReply } from "./turn.ts";
@@ -222,12 +223,38 @@ export class Session {
     return new Session(this.log.of(newId), this.opens);
   }
 
+  /**
+   * The session of a sub-agent, joined to the call that it works for; synced.
+   *
+   * Begin it before the work: while the call has no result it has the last words of the child's newest turn, once that
+   * is completed or answered, and till then the gate judges the call by the child's gate. `completed()` of a turn of it
+   * gives the call its result (`tool_finished`; say none yourself), once; where that was killed, `child` does that is
+   * asked for again. turn, streamId, n: of the call, as `settle` takes them. Refused: `unknown_call`, none that is open
+   * has that id; `ambiguous_call`, several have it.
+   */
+  async child(id: string, options: types.ChildOptions): Promise<Session> {
+    checkCall(CALLS.child, { id }, options);
+    checkArgument(options.callId, "callId", "id");
+    return new Session(await child(this.log, id, options), this.opens);
+  }
+
   // --- the gate ---
 
   /** May the work go on? What the gate says; null where nothing was ever kept of the id. */
   async resumeCheck(options: types.ResumeCheckOptions = {}): Promise<Gate | null> {
     checkCall(CALLS.resumeCheck, {}, options);
     return resumeCheck(this.log, options);
+  }
+
+  /**
+   * What was done, what was being said, what is unknown, what may be done now; options are those of `resumeCheck`.
+   *
+   * `may` has a row for each thing that is open, with the commands, or the code, for it. null where nothing was ever
+   * kept of the id; Unsupported where the daemon knows no such view.
+   */
+  async explain(options: types.ResumeCheckOptions = {}): Promise<Explanation | null> {
+    checkCall(CALLS.explain, {}, options);
+    return explain(this.log, options);
   }
 
   /**

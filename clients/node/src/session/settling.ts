@@ -1,7 +1,8 @@
 /**
- * The gate's word on a session, asked and answered: what `resumeCheck` sends, and what a person says of one call.
+ * The gate's word on a session, asked and answered: what `resumeCheck` and `explain` send, and what a person says of
+ * one call.
  *
- * Owns: those two, and which call is meant. Refuses: judging (the daemon does), the claim of `resume`
+ * Owns: those, and which call is meant. Refuses: judging (the daemon does), the claim of `resume`
  * (`resuming.ts`).
  */
 
@@ -27,6 +28,9 @@ export interface GateCall extends Record<string, unknown> {
   may: string;
   why: string;
   settled: string | null;
+  outcome?: string;
+  /** The session of the sub-agent whose work it is. */
+  child?: string | null;
   n?: number;
   of?: Record<string, unknown>;
 }
@@ -51,12 +55,34 @@ const ASIDE = ["by", "note", "of"];
 /** Of a settlement: what names the call. */
 const NAMES = ["turn", "stream", "entry", "seq", "step", "place", "n", "call_id"];
 
+/** What `explain` tells. Long texts are cut, and `..._cut` is their whole length; what a reply was saying is whole. */
+export interface Explanation extends Record<string, unknown> {
+  state: "live" | "waits" | "blocked" | "cut" | "done";
+  asked: Record<string, unknown>[];
+  done: Record<string, unknown>[];
+  refused: Record<string, unknown>[];
+  unknown: Record<string, unknown>[];
+  saying: Record<string, unknown>[];
+  verified: Record<string, unknown>[];
+  spent: Record<string, unknown>;
+  may: Record<string, unknown>[];
+}
+
 /** May the work go on? null where nothing was ever kept of the id. */
 export async function resumeCheck(log: SessionLog, options: ResumeCheckOptions): Promise<Gate | null> {
+  return (await ofGate(log, "resume", options)) as Gate | null;
+}
+
+/** What was done, what is open, what may be done now. null where nothing was ever kept of the id. */
+export async function explain(log: SessionLog, options: ResumeCheckOptions): Promise<Explanation | null> {
+  return (await ofGate(log, "explain", options)) as Explanation | null;
+}
+
+async function ofGate(log: SessionLog, view: string, options: ResumeCheckOptions): Promise<unknown> {
   const args: Record<string, unknown> = {};
   if (options.workspace !== undefined) args["workspace"] = await compared(log, options.workspace);
   if (options.policy !== undefined) args["policy"] = await policyNow(log, options.policy);
-  return (await log.project("resume", args)) as Gate | null;
+  return log.project(view, args);
 }
 
 /** The gate without a look at artifacts. An older daemon, whose gate knows no policy, is Unsupported. */

@@ -12,6 +12,7 @@ import { isPassing } from "../errors.ts";
 import { warn } from "../link/warnings.ts";
 import type { Info, ReplyOptions } from "../reply/options.ts";
 import type { Reply } from "../reply/reply.ts";
+import { tellParent } from "./childResult.ts";
 import { RESUME_POLICIES, SIDE_EFFECTS, TURN_CALLS as CALLS } from "./calls.ts";
 import type * as types from "./entries.ts";
 import { filePieces, fileHashes } from "./fingerprint.ts";
@@ -103,7 +104,9 @@ export class Turn {
   /** It is done. A second end is kept in the log, changes nothing and is reported. */
   async completed(options: types.OwnFields = {}): Promise<types.Entry> {
     checkCall(CALLS.completed, {}, options);
-    return this.moved("completed", { ...options.fields });
+    const entry = await this.moved("completed", { ...options.fields });
+    await tellParent(this.log);
+    return entry;
   }
 
   /** It ended before it was done. */

@@ -7,6 +7,7 @@ import { tmpdir } from "node:os";
 import { join } from "node:path";
 import { test, type TestContext } from "node:test";
 
+import { encode } from "@msgpack/msgpack";
 import { Refused, Turn, Unsupported, connect, type Client } from "walld-client";
 
 import type { Query } from "#dist/query/query.js";
@@ -18,8 +19,8 @@ function requests(client: Client): Query {
   return client["query"] as unknown as Query;
 }
 
-/** A daemon of a build that says this of each request: that has no other than Hello. */
-function lacking(t: TestContext, answer: Fields): Client {
+/** A daemon of a build that says this of each request, behind these views of the first ones: that has no other than Hello. */
+function lacking(t: TestContext, answer: Fields, ...views: object[]): Client {
   const folder = mkdtempSync(join(tmpdir(), "walld-"));
   const path = join(folder, "s");
   const server = createServer((peer) => {
@@ -32,6 +33,9 @@ function lacking(t: TestContext, answer: Fields): Client {
         const limits = { frame_bytes_max: 1 << 20, text_bytes_max: 1 << 19 };
         if (hellos === 1) {
           peer.write(encodeFrame("Welcome", { version: 1, daemon: "0.0.9", log: new Uint8Array(16), ...limits }));
+        } else if (hellos - 2 < views.length) {
+          const chunk = encode(Buffer.from(JSON.stringify(views[hellos - 2])));
+          peer.write(encodeFrame("Answer", { id: hellos - 1, chunk, last: true, receipt: new Uint8Array(0) }));
         } else {
           peer.write(encodeFrame("Error", { message: "this request cannot be read", ...answer }));
         }
@@ -98,6 +102,18 @@ test("an argument of a view that the daemon does not know is Unsupported, anothe
   await assert.rejects(mistaken.session("s").project("messages", { knowing: 1 }), (error) => {
     return error instanceof Refused && !(error instanceof Unsupported) && error.code === "bad_argument";
   });
+});
+
+test("a daemon that cannot explain", async (t) => {
+  const answer = { id: 1, code: "unknown_projection", got: "explain", limit: "audit | resume" };
+  await assert.rejects(lacking(t, answer).session("s").explain(), isUnsupported("Project explain", /^0\.0\.9$/));
+});
+
+test("a daemon that knows no children: it would keep them unread, and nothing is appended", async (t) => {
+  const answer = { id: 2, code: "unknown_projection", got: "child", limit: "audit | resume" };
+  const call = { call_id: "k", turn: "t", stream: null, may: "run", why: "x", settled: null };
+  const joined = lacking(t, answer, { calls: [call] }).session("p").child("c", { callId: "k" });
+  await assert.rejects(joined, isUnsupported("Project child", /^0\.0\.9$/));
 });
 
 test("a gate that knows no policy: who settles, resumes or grants is told, and nothing is appended", async (t) => {

@@ -11,6 +11,33 @@ import { Daemon, until } from "../support/daemon.js";
 /** For the tests that do not kill it. */
 const shared = await Daemon.started({ after });
 
+test("what is known of the model's call is checked, and is the event that the Python client sends", async () => {
+  const client = shared.client();
+  const reply = client.reply("model's", { streamId: "of a model" });
+  const about = { status: "error", model: "m\ud83d", usage: { input_tokens: 7, cost: 0.25 }, errorClass: "timeout" } as const;
+  assert.equal(reply.modelCall(about), 1);
+  assert.equal(reply.modelCall({ requestId: "\u{1f600}".repeat(256), toolsHash: "ab12", provider: "p" }), 2);
+  const wrong: [object, RegExp][] = [
+    [{}, /modelCall needs one of model, provider, .*, errorClass, got none/],
+    [{ model: "" }, /^RangeError: model must be 1 to 256 characters, got ''/],
+    [{ requestId: "x".repeat(257) }, /^RangeError: requestId must be 1 to 256 characters/],
+    [{ usage: [7] }, /^TypeError: usage must be an object of numbers/],
+    [{ usage: { input_tokens: -1 } }, /^RangeError: usage\["input_tokens"\] must be a number from 0, got -1/],
+    [{ usage: { input_tokens: NaN } }, /must be a number from 0, got NaN/],
+    [{ usage: { "": 1 } }, /usage must be with names of 1 to 256 characters, got ''/],
+    [{ usage: Object.fromEntries(Array.from({ length: 33 }, (_, at) => [at, at])) }, /at most 32 numbers, got 33/],
+    [{ status: "done" }, /^RangeError: status must be one of complete, partial, cancelled, error, got 'done'/],
+    [{ errorKind: "timeout" }, /^TypeError: there is no option errorKind/],
+  ];
+  for (const [given, said] of wrong) assert.throws(() => reply.modelCall(given), (error) => said.test(String(error)));
+  assert.ok(await reply.drain());
+  const segments = (await client.recover("model's"))!.segments;
+  assert.deepEqual(segments.map((one) => [one.kind, one.name]), [["custom", "model_call"], ["custom", "model_call"]]);
+  const [first, second] = segments.map((one) => Object.entries(one.result as object));
+  assert.deepEqual(first, [["model", "m\ufffd"], ["usage", { input_tokens: 7, cost: 0.25 }], ["status", "error"], ["error_class", "timeout"]]);
+  assert.deepEqual(second!.map(([name]) => name), ["provider", "request_id", "tools_hash"]);
+});
+
 test("everything a reply says comes back", async () => {
   const client = shared.client();
   const meta = { model: "m-1", at: Date.now(), big: 2n ** 63n, "half\ud83d": undefined, none: null };

@@ -8,20 +8,25 @@ import { readFileSync } from "node:fs";
 import { join } from "node:path";
 import { test } from "node:test";
 
+import { toolsHash } from "walld-client";
+
 import { checkArgument, type KindName } from "#dist/encoding/argumentChecks.js";
+import { REPLY_CALLS } from "#dist/reply/modelChecks.js";
 import { CLIENT_CALLS, SESSION_CALLS, TURN_CALLS, type Call } from "#dist/session/calls.js";
 
 import { Daemon, PACKAGE } from "../support/daemon.js";
 
 type Words = string | string[];
-const { kinds, calls } = JSON.parse(readFileSync(join(PACKAGE, "../vectors/calls.json"), "utf8")) as {
+const { kinds, calls, hashes } = JSON.parse(readFileSync(join(PACKAGE, "../vectors/calls.json"), "utf8")) as {
   kinds: { kind: string; takes: unknown[]; refuses: unknown[] }[];
   calls: { call: string; arguments: Record<string, Words> }[];
+  hashes: { tools: unknown; hash: string }[];
 };
 const TABLES: Record<string, Readonly<Record<string, Call>>> = {
   client: CLIENT_CALLS,
   session: SESSION_CALLS,
   turn: TURN_CALLS,
+  reply: REPLY_CALLS,
 };
 /** Kinds that have another name here. */
 const KINDS: Record<string, string> = {
@@ -87,7 +92,8 @@ test("every argument of every call is looked at before anything is sent", async 
   const session = client.session("given");
   const turn = await session.submit("q");
   const before = await session.events();
-  const holders = { client, session, turn } as unknown as Record<string, Record<string, (...given: unknown[]) => Promise<unknown>>>;
+  const reply = client.reply("given");
+  const holders = { client, session, turn, reply } as unknown as Record<string, Record<string, (...given: unknown[]) => Promise<unknown>>>;
   /** Something that each kind takes, so that the one at hand is what is wrong. */
   const right: Record<string, unknown> = { id: "x", text: "x", any: "x", object: {}, objects: [], count: 1, seq: 0, source: Buffer.from("x"), beginning: "x", idOrObjects: "x" };
   const rightOf = (kind: unknown) => (Array.isArray(kind) ? kind[0] : right[String(kind).replace("?", "")]);
@@ -95,8 +101,8 @@ test("every argument of every call is looked at before anything is sent", async 
   for (const [holder, table] of Object.entries(TABLES)) {
     for (const [verb, { given = {}, options = {} }] of Object.entries(table)) {
       if (verb === "startup") continue; // no method
-      const call = (places: unknown[], named?: object) =>
-        Promise.resolve(holders[holder]![verb]!(...places, ...(named === undefined ? [] : [named])));
+      const call = async (places: unknown[], named?: object) =>
+        holders[holder]![verb]!(...places, ...(named === undefined ? [] : [named]));
       const places = Object.entries(given);
       const wrong = Symbol("wrong");
       for (const [at, [name, kind]] of places.entries()) {
@@ -117,6 +123,14 @@ test("every argument of every call is looked at before anything is sent", async 
   assert.ok(looked > 120, `${looked}`);
   assert.deepEqual(await session.events(), before);
   assert.deepEqual(await client.sessions(), await client.sessions("given"));
+});
+
+test("tools have the hash that the Python client gives them", () => {
+  for (const { tools, hash } of hashes) assert.equal(toolsHash(tools), hash, JSON.stringify(tools));
+  assert.equal(toolsHash([{ b: undefined, a: new Date(0) }]), toolsHash([{ a: "1970-01-01T00:00:00.000Z" }]));
+  assert.notEqual(toolsHash([1, 2]), toolsHash([2, 1]));
+  assert.throws(() => toolsHash([{ least: NaN }]), /least must be a finite number to be JSON, got NaN/);
+  for (const tools of [undefined, [1n]]) assert.throws(() => toolsHash(tools), TypeError);
 });
 
 function isAbout(error: Error, name: string): boolean {

@@ -86,6 +86,73 @@ test("a policy of now: words, or a function that is asked of each call", async (
   await assert.rejects(session.resumeCheck({ policy: () => "maybe" as "ask" }), /policy must be one of allow, ask, deny/);
 });
 
+test("what was asked, said, is unknown and may be done is told as the command tells it", async () => {
+  await killed("explained", 16);
+  const session = client.session("explained");
+  const told = (await session.explain())!;
+  const said = daemon.walld("explain", "explained", "--json").replaceAll(` --socket ${daemon.socket}`, "");
+  assert.deepEqual(told, JSON.parse(said));
+  assert.equal(told.state, "cut");
+  assert.deepEqual(told.unknown.map((one) => one["call_id"]), ["c1"]);
+  assert.match(JSON.stringify(told.saying), /I deploy\./);
+  const denied = (await session.explain({ policy: { deploy: "deny" }, workspace: { root: "/srv" } }))!;
+  assert.equal(denied.state, "blocked");
+  assert.equal(await client.session("never written").explain(), null);
+});
+
+test("a call that is the work of a sub-agent has what that said last, once, whoever says it", async () => {
+  const results = async (name: string) => {
+    return (await client.session(name).events()).filter((one) => one.type === "tool_finished");
+  };
+  for (const [name, way] of [["by child", "child"], ["by resume", "resume"]] as const) {
+    const session = client.session(name);
+    const turn = await session.submit("go", { calls: "journal" });
+    await turn.intent("spawn", {}, { ...RISK, callId: "k" });
+    const child = await session.child(`${name}/c`, { callId: "k" });
+    assert.equal(child.sessionId, `${name}/c`);
+    await turn.toolStarted("k");
+    const task = await client.session(`${name}/c`).submit("look"); // it does not know whose child it is
+    const reply = await task.reply();
+    reply.token("4 degrees");
+    reply.end();
+    await task.completed();
+    assert.deepEqual(await results(name), []);
+    const said = async () => (await session.messages({ format: "openai" }))!.at(-1)!["content"];
+    assert.equal(await said(), "4 degrees", "views look into the child");
+    for (let times = 0; times < 2; times += 1) {
+      if (way === "child") await session.child(`${name}/c`, { callId: "k", turn: turn.turnId });
+      else assert.deepEqual((await session.resume()).calls, []);
+      const [told, ...more] = await results(name);
+      assert.deepEqual([told!.id, told!.payload], [`${name}/c:${task.turnId}:result`, { call_id: "k", result: "4 degrees" }]);
+      assert.equal(more.length, 0);
+    }
+    const of = { turn: turn.turnId, call_id: "k" };
+    const links = [...(await session.find("child")), ...(await child.find("child_of"))];
+    const joined = (other: string) => ({ session: other, call_id: "k", of });
+    assert.deepEqual(links.map((one) => one.payload), [joined(`${name}/c`), joined(name)]);
+  }
+  const session = client.session("by child");
+  await assert.rejects(session.child("by child", { callId: "k" }), /^RangeError: id of child must be another session's/);
+  await assert.rejects(session.child("x", { callId: "k9" }), (error) => error instanceof Refused && error.code === "unknown_call");
+  await assert.rejects(session.child("x", {} as { callId: string }), /^TypeError: callId must be a string/);
+  assert.equal(await client.session("x").state(), null, "nothing is written");
+});
+
+test("what a sub-agent said at length stands whole in its parent", async () => {
+  const session = client.session("long parent");
+  const turn = await session.submit("go", { calls: "journal" });
+  await turn.intent("spawn", {}, { ...RISK, callId: "k" });
+  const child = await session.child("long child", { callId: "k" });
+  await turn.toolStarted("k");
+  const task = await child.submit("look");
+  await child.message("assistant", "4 degrees ".repeat(30_000), { turn: task.turnId });
+  const whole = async () => ((await session.messages())!.at(-1)!["tool_calls"] as { result: string }[])[0]!.result.length;
+  assert.equal(await whole(), 300_000, "of the child, while nobody has said it");
+  await task.completed();
+  assert.equal(await whole(), 300_000);
+  assert.equal((await session.resumeCheck())!.calls[0]?.may ?? "read_result", "read_result");
+});
+
 test("what a killed process had said is adopted once, and the call in it stays open", async () => {
   await killed("adopted", 12);
   const session = client.session("adopted");
@@ -218,8 +285,11 @@ test("walld switched off: every call answers", async () => {
   const turn = await session.submit("q", { attachments: [Buffer.from("x")] });
   await turn.intent("t", {}, RISK);
   assert.equal(await session.resumeCheck(), null);
+  assert.equal(await session.explain(), null);
   assert.equal(await session.messages({ last: 3 }), null);
   assert.deepEqual(await session.adopt(), []);
+  const child = await session.child("off-c", { callId: "k" });
+  assert.ok((await (await child.submit("q")).completed()).id);
   assert.equal((await session.fork(null, "off-2")).sessionId, "off-2");
   await assert.rejects(session.resume(), /nothing_to_resume/);
   assert.equal((await session.turn("t-1")).turnId, "t-1");

@@ -19,6 +19,10 @@ const PLAYERS = {
   node: (...args: string[]) => new Program("test/support/play.js", args),
   python: (...args: string[]) => new Program("../../vectors/play.py", args, {}, [PYTHON]),
 };
+const OF_THE_MOMENT = [
+  ...["at", "owner", "chain", "crc", "_wal_started_at", "_wal_last_event_at"],
+  ...["started_at_ms", "at_ms", "ended_at_ms"],
+];
 type Player = keyof typeof PLAYERS;
 
 const daemon = await Daemon.started({ after });
@@ -40,13 +44,14 @@ async function played(player: Player, sessionId: string, from: number, until_: n
   return program.lines;
 }
 
-/** The log without what is of the moment: times, processes, ids that were drawn. */
-async function ledgerOf(sessionId: string): Promise<string[]> {
+/** The log without what is of the moment: times, processes, ids that were drawn. parent: whose ids a child names. */
+async function ledgerOf(sessionId: string, parent?: string): Promise<string[]> {
   const events = await client.session(sessionId).events();
-  const names = new Map(events.map((one, at) => [one.id, `#${at}`]));
+  const above = parent === undefined ? [] : await client.session(parent).events();
+  const names = new Map([...events, ...above].map((one, at) => [one.id, `#${at}`]));
   const told = (one: SessionEvent): string =>
     JSON.stringify(one, (name, value: unknown) => {
-      if (["at", "owner", "chain", "crc", "_wal_started_at", "_wal_last_event_at"].includes(name)) return undefined;
+      if (OF_THE_MOMENT.includes(name)) return undefined;
       return typeof value === "string" ? (names.get(value) ?? value) : value;
     }).replaceAll(/(whole|killed-[0-9]+)-(node|python)/g, "session");
   return events.map(told);
@@ -62,7 +67,9 @@ test("both clients write the same ledger", async () => {
   const ways = await Promise.all(
     (["node", "python"] as const).map(async (player) => {
       const lines = await played(player, `whole-${player}`, 0, steps.length);
-      return { lines, ledger: await ledgerOf(`whole-${player}`), fork: await ledgerOf(`whole-${player}-fork`) };
+      const name = `whole-${player}`;
+      const [ledger, fork] = [await ledgerOf(name), await ledgerOf(`${name}-fork`)];
+      return { lines, ledger, fork, child: await ledgerOf(`${name}-child`, name) };
     }),
   );
   assert.deepEqual(ways[0]!.lines, ways[1]!.lines);
@@ -70,6 +77,8 @@ test("both clients write the same ledger", async () => {
   assert.ok(ways[0]!.ledger.length > steps.length - 10);
   assert.deepEqual(ways[0]!.ledger, ways[1]!.ledger);
   assert.deepEqual(ways[0]!.fork, ways[1]!.fork);
+  assert.ok(ways[0]!.child.length > 3);
+  assert.deepEqual(ways[0]!.child, ways[1]!.child);
 });
 
 /** Killed behind each step of `cuts`; the other client goes on each time. */
@@ -78,10 +87,12 @@ async function relayed(first: Player, sessionId: string, cuts: readonly number[]
   let player = first;
   for (const [at, end] of [...cuts, steps.length].entries()) {
     said.push(...(await played(player, sessionId, cuts[at - 1] ?? 0, end)));
-    await until(() => isLeft(sessionId), `step ${end}: a session without an owner`);
+    for (const name of [sessionId, `${sessionId}-child`]) {
+      await until(() => isLeft(name), `step ${end}: ${name} without an owner`);
+    }
     player = player === "node" ? "python" : "node";
   }
-  return [...said, ...(await ledgerOf(sessionId))];
+  return [...said, ...(await ledgerOf(sessionId)), ...(await ledgerOf(`${sessionId}-child`, sessionId))];
 }
 
 const every = steps.map((_, at) => at).slice(1);
