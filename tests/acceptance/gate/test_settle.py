@@ -31,7 +31,7 @@ def session(daemon: DaemonProcess, make_agent: Callable[..., Obedient]) -> Any:
     assert (gate["status"], gate["calls"][0]["why"]) == ("blocked", "may_have_run")
     assert gate["calls"][0]["arguments"] == {"to": "prod"}
     (reason,) = gate["reasons"]
-    command = "`walld session settle s c1 --ran | --did-not-run | --grant`"
+    command = "`walld session settle s c1 --ran` (or --did-not-run, --grant)"
     assert reason["message"].endswith(command)
     return session
 
@@ -274,7 +274,7 @@ def test_calls_of_one_id_are_told_apart_by_how_often_it_came(
     assert b"    arguments: {}" in shown
     where = "" if turn is None else f" --turn {turn}"
     command = f"walld session settle s call_1{where} --n 2"
-    assert f"`{command} --ran | --did-not-run | --grant`".encode() in shown
+    assert f"`{command} --ran` (or --did-not-run, --grant)".encode() in shown
     done = settle(daemon, *command.split()[4:], "--ran")
     assert done.returncode == 0, done.stderr
     if is_of_a_turn:

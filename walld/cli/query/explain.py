@@ -59,18 +59,20 @@ def run(options: argparse.Namespace) -> int:
 def _complete(rows: list[dict[str, Any]], options: argparse.Namespace, daemon: Daemon) -> None:
     """Make each command one that can be typed as it is."""
     if options.workspace is not None:
+        here = repr(options.workspace)
         for row in rows:
-            if (row["python"] or "").endswith("('DIR')"):
-                row["python"] = f"{row['python'][:-7]}({options.workspace!r})"
+            if row["python"] is not None:
+                told = row["python"].replace(f"workspace={DIR!r}", f"workspace={here}")
+                row["python"] = told.replace(f"_workspace({DIR!r})", f"_workspace({here})")
     typed = [one for row in rows for one in row["commands"]]
     data = _data_of(daemon) if any(one["command"].startswith(_OFFLINE) for one in typed) else None
-    here = {"--workspace": options.workspace, "--data": data}
+    values = {"--workspace": options.workspace, "--data": data}
     for one in typed:
         words = shlex.split(one["command"])
         ids_at = words.index("--") if "--" in words else len(words)
         for at, (before, word) in enumerate(pairwise(words[:ids_at]), 1):
             if (before, word) in (("--workspace", DIR), ("--data", DATA)):
-                words[at] = here[before] or word
+                words[at] = values[before] or word
         if words == ["walld", "fsck", DATA]:
             words[2] = data or DATA
         more: list[str] = []
@@ -80,7 +82,22 @@ def _complete(rows: list[dict[str, Any]], options: argparse.Namespace, daemon: D
             more += ["--uid", str(options.uid)]
         if options.socket is not None and not one["command"].startswith(_OFFLINE):
             more += ["--socket", options.socket]
-        one["command"] = shlex.join([*words[:ids_at], *more, *words[ids_at:]])
+        one["command"] = " ".join(map(_typed, [*words[:ids_at], *more, *words[ids_at:]]))
+
+
+def _typed(word: str) -> str:
+    """As a shell takes it: what no terminal shows as it is stands in $'...'."""
+    if word.isprintable():
+        return shlex.quote(word)
+    told = [
+        f"\\{one}"
+        if one in "\\'"
+        else one
+        if one.isprintable()
+        else "".join(f"\\x{byte:02x}" for byte in one.encode("utf-8", "surrogatepass"))
+        for one in word
+    ]
+    return f"$'{''.join(told)}'"
 
 
 def _data_of(daemon: Daemon) -> str | None:

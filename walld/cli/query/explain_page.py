@@ -67,11 +67,13 @@ class _Drawer:
         self._rows("REPLACED by a later call", told["replaced"], self._replaced)
         self._rows("VERIFIED", told["verified"], self._verified)
         self._spent(told["spent"])
+        self._rows("THE MODEL FAILED", told["model_failed"], self._failed)
         self._rows("WAS SAYING", told["saying"], self._saying, "every reply is in the session")
         self._rows("RUNS NOW", told["running"], self._unknown)
-        self._rows(
-            "UNKNOWN", told["unknown"], self._unknown, "of each call it is known whether it ran"
-        )
+        known = "of each call it is known whether it ran"
+        if any(one["outcome"] == "unknown" for one in told["replaced"]):
+            known = "of each call that is open; what was replaced may have run, too"
+        self._rows("UNKNOWN", told["unknown"], self._unknown, known)
         self._rows("NOTES", told["notes"], self._note)
         self._may(told["may"])
 
@@ -160,7 +162,8 @@ class _Drawer:
             self._value("because: ", row["denied_because"], None)
 
     def _replaced(self, row: Mapping[str, Any]) -> None:
-        self._named(row, [("yellow", f"by call {cell(row['replaced_by'])}")])
+        may = ", and it may have run" if row["outcome"] == "unknown" else ""
+        self._named(row, [("yellow", f"by call {cell(row['replaced_by'])}{may}")])
 
     def _verified(self, row: Mapping[str, Any]) -> None:
         before = f"({row['before']} before it)" if row["before"] else ""
@@ -179,6 +182,13 @@ class _Drawer:
             self._value("tokens: ", spent["usage"], None, "  ")
         if spent["models"]:
             self._value("models: ", ", ".join(map(str, spent["models"])), None, "  ")
+
+    def _failed(self, row: Mapping[str, Any]) -> None:
+        kind = f" ({kind})" if (kind := cell(row["error_kind"])) else ""
+        more: list[Word] = [("red", f"{cell(row['error_class'])}{kind}")]
+        more.append(("dim", f"request {cell(row['request_id'])}" if row["request_id"] else ""))
+        more.append(("dim", f"turn {cell(row['turn'])}" if row["turn"] else ""))
+        self.page.words([(None, _at(row["at_ms"])), ("bold", cell(row["model"]))], more, "  ")
 
     def _saying(self, row: Mapping[str, Any]) -> None:
         speaks = row["status"] == "live" and row["owner_alive"]

@@ -308,6 +308,8 @@ def _settle(asking: SessionClient, options: argparse.Namespace) -> int:
 def _adopt(asking: SessionClient, options: argparse.Namespace) -> int:
     session = SessionSteps(options.session, None, lambda _: [], None)
     made = asking.run(session.adopt(options.stream))
+    if not made:
+        complain("no reply of a process that is gone waits there")
     if options.json:
         print(as_json([{"seq": one.seq, "id": one.id, "is_new": one.is_new} for one in made]))
     else:

@@ -41,9 +41,7 @@ _STATES: Final = {
     "errored": "red",
 }
 _CALLS: Final = ("tool_use", "toolCall")
-_OF_MODEL: Final = (
-    *("model", "provider", "status", "error_class", "error_kind", "usage", "request_id"),
-)
+_OF_MODEL: Final = (*("status", "error_class", "model", "request_id", "provider", "error_kind"),)
 _PLAIN_TYPES: Final = frozenset(
     ("verification", "budget", "lifecycle", "model_change", "observation")
 )
@@ -136,9 +134,12 @@ def _items(transcript: object) -> list[tuple[str | None, _Item]]:
 
 
 def _model(record: Mapping[str, Any]) -> dict[str, Any]:
-    """What is known of a call of the model, as an entry."""
-    told = {name: record[name] for name in _OF_MODEL if record.get(name)}
-    return {"type": "model_call", "payload": told}
+    """What is known of a call of the model, as an entry: first what no line is too short for."""
+    told = [plain(record[name]) for name in _OF_MODEL if record.get(name)]
+    usage = record.get("usage")
+    if isinstance(usage, Mapping) and usage:
+        told.append(", ".join(f"{name} {number}" for name, number in usage.items()))
+    return {"type": "model_call", "payload": "; ".join(told)}
 
 
 def _is_silent(entry: Mapping[str, Any]) -> bool:

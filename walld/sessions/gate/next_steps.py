@@ -61,9 +61,9 @@ _PYTHON: Final = {
 }
 """Code of a reason -> the call of a session that mends it, where no command does."""
 _GO_ON: Final = {
-    "ok": ("go on: who resumes gets its open calls", "resume()"),
-    "check": ("go on, once what is to be looked at was looked at", 'resume(accept="check")'),
-    "blocked": ("go on, once nothing stands in the way", "resume()"),
+    "ok": ("go on: who resumes gets its open calls", ""),
+    "check": ("go on, once what is to be looked at was looked at", 'accept="check"'),
+    "blocked": ("go on, once nothing stands in the way", ""),
 }
 
 
@@ -86,7 +86,7 @@ def next_steps(
     root = _root_of(gate)
     rows = [_of_worker(one) for one in gate["reasons"] if one["code"] in _OF_WORK]
     rows += [
-        _of_call(session, one, gate["calls"])
+        _of_call(session, one, gate["calls"], is_resumed=turn is not None)
         for one in gate["calls"]
         if one["may"] != "read_result" and one["why"] != "at_work"
     ]
@@ -112,8 +112,10 @@ def next_steps(
             )
         )
     if turn is not None and gate["owner"] is None and not gate["own_turns"]:
-        what, how = _GO_ON[gate["status"]]
-        rows.append(_row("resume", what, turn=turn, python=python + how))
+        what, more = _GO_ON[gate["status"]]
+        if gate["workspace"]["then"] is not None:
+            more = ", ".join(filter(None, (f"workspace={root or DIR!r}", more)))
+        rows.append(_row("resume", what, turn=turn, python=f"{python}resume({more})"))
     return rows
 
 
@@ -139,25 +141,29 @@ def _of_worker(reason: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _of_call(
-    session: str, call: Mapping[str, Any], calls: Sequence[Mapping[str, Any]]
+    session: str, call: Mapping[str, Any], calls: Sequence[Mapping[str, Any]], *, is_resumed: bool
 ) -> dict[str, Any]:
+    """is_resumed: a turn may be gone on with, and what may run with it; else it is settled."""
     why = call["why"]
     action = _ACTIONS.get(call["may"], "settle")
+    if action == "run" and why != "child" and not is_resumed:
+        action = "settle"
     if why == "still_runs":
         action = "wait"
     elif call["settle"] and "ran" not in call["settle"] and action == "settle":
         action = "decide"
     says = _OF_DECISION if action == "decide" else _OF_WORDS
-    words = () if action == "run" else call["settle"]
+    words, python = () if action == "run" else call["settle"], None
     what = _OF_CALLS.get(why, _MAY_HAVE_RUN)
     if why == "child":
         what = _OF_CHILDREN[call["may"]].format(call["child"])
         action = "wait" if call["may"] == "never" else action
         commands = [_explain_child(call["child"])]
+        python = f"client.session({call['child']!r}).resume()" if action == "run" else None
     else:
-        commands = [(says[word], settle_command(session, call, calls, [word])) for word in words]
+        commands = [(says[word], settle_command(session, call, calls, word)) for word in words]
     about = {name: call[name] for name in _ABOUT_CALLS}
-    about |= {"stream_id": call["stream"], "code": why}
+    about |= {"stream_id": call["stream"], "code": why, "python": python}
     return dict(_row(action, what, commands, **about))
 
 

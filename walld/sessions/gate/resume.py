@@ -42,7 +42,7 @@ from walld.sessions.gate.pending import is_answered, open_tools
 from walld.sessions.gate.policy_now import words_of
 from walld.sessions.gate.possibly_run import calls_elsewhere, may_have_started, unfinished_imports
 from walld.sessions.gate.processes import NamedProcess, seen
-from walld.sessions.gate.settle_targets import names_of, settle_command
+from walld.sessions.gate.settle_targets import SETTLE_FLAGS, names_of, settle_command
 from walld.sessions.gate.turn_history import History, history_of
 from walld.sessions.gate.unreleased import said_before, said_in
 from walld.sessions.gate.workers import Worker, work_reasons
@@ -106,7 +106,7 @@ _BECAUSE: Final = {
     ),
 }
 _COMPARE: Final = (
-    "walld resume-check --workspace DIR, or resume_check(workspace=DIR), compares them"
+    "walld resume-check SESSION --workspace DIR, or resume_check(workspace=DIR), compares them"
 )
 _NOT_COMPARED: Final = (
     f"what the workspace was is known, and nobody looked at what it is now: {_COMPARE}"
@@ -234,10 +234,7 @@ def resume(
     rows = [*judged, *(_judged(one, _facts_of(one, compared), names[id(one)]) for one in settled)]
     for call, told, one in zip(open_calls, judged, facts, strict=True):
         told["settle"] = _words_for(one, is_known=_is_known(call, doubtful))
-    commands = [
-        f"`{settle_command(session, told, rows, told['settle'])}`" if told["settle"] else ""
-        for told in judged
-    ]
+    commands = [_settles(session, told, rows) for told in judged]
     reasons = _of_calls(open_calls, judged, account, commands)
     reasons += child_reasons(open_calls)
     reasons += work_reasons(workers)
@@ -463,6 +460,16 @@ def _words_for(call: CallFacts, *, is_known: bool) -> list[str]:
         return ["denied"] if rule.why == "policy_denies" else ["granted", "denied"]
     is_granted = is_known and call.stage != "intent_lost" and rule.why != "policy_denies"
     return ["ran", "did_not_run"] + ["granted"] * is_granted
+
+
+def _settles(session: str, told: Mapping[str, Any], rows: Sequence[Mapping[str, Any]]) -> str:
+    """The command for the first word, to be typed as it stands, and what else may be said."""
+    if not told["settle"]:
+        return ""
+    first, *others = told["settle"]
+    more = ", ".join(SETTLE_FLAGS[word] for word in others)
+    command = settle_command(session, told, rows, first)
+    return f"`{command}`" + (f" (or {more})" if more else "")
 
 
 def _stage_of(call: CallAccount, may_have_started: bool, now_ms: int | None) -> str:

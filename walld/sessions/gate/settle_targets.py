@@ -55,9 +55,9 @@ def names_of(
 
 
 def settle_command(
-    session: str, call: Mapping[str, Any], calls: Sequence[Mapping[str, Any]], words: Sequence[str]
+    session: str, call: Mapping[str, Any], calls: Sequence[Mapping[str, Any]], word: str
 ) -> str:
-    """What a person types to say one of these words of a call of the gate. calls: all that it has,
+    """What a person types to say that word of a call of the gate. calls: all that it has,
     those among which a settlement finds the one that is meant.
     """
     options: list[tuple[str, str]] = []
@@ -73,24 +73,23 @@ def settle_command(
             same = [one for one in same if one[name] == call[name]]
     if len(same) > 1:
         options.append(("--n", str(call["n"])))
-    flags = " | ".join(SETTLE_FLAGS[word] for word in words)
-    return command_line("session settle", (session, call["call_id"]), options, flags)
+    return command_line("session settle", (session, call["call_id"]), options, SETTLE_FLAGS[word])
 
 
 def command_line(
     verb: str,
     named: Sequence[str] = (),
     options: Sequence[tuple[str, str]] = (),
-    flags: str = "",
+    flag: str = "",
 ) -> str:
     """As a person types it. An id that begins with a dash is no option: all of them may have been
-    chosen by a model, or by who wants another command to be typed. flags: told as they are.
+    chosen by a model, or by who wants another command to be typed.
     """
     told = [
         f"{name}={shlex.quote(value)}" if value.startswith("-") else f"{name} {shlex.quote(value)}"
         for name, value in options
     ]
-    told += [flags] if flags else []
+    told += [flag] if flag else []
     ids = [shlex.quote(one) for one in named]
     looks_like_one = any(one.startswith("-") for one in named)
     words = [*told, "--", *ids] if looks_like_one else [*ids, *told]

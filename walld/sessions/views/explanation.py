@@ -40,6 +40,9 @@ _OF_GATE: Final = (
     *("turn", "stream", "call_id", "n", "tool", "arguments", "arguments_cut", "side_effect"),
     *("resume_policy", "state", "since_ms", "may", "why", "settled", "child"),
 )
+_OF_FAILED: Final = (
+    *("turn", "stream", "at_ms", "model", "provider", "request_id", "error_class", "error_kind"),
+)
 _CALLS: Final = frozenset(("tool_use", "tool_result", "thinking"))
 """Blocks that are told elsewhere, or not meant for the user."""
 _CAME: Final = {"forked": "fork", "imported": "import"}
@@ -65,7 +68,8 @@ def explain(
     asked: messages of the user in order, each with what was answered. done: calls of which it is
     known what became of them. refused: those that were denied. replaced: those that a later call
     of the same message took the place of. unknown: those that may have run; running: the same, at
-    which a living process is. verified: the last entry of each name. spent: budget, tokens. saying:
+    which a living process is. verified: the last entry of each name. spent: budget, tokens.
+    model_failed: calls of the model that failed, in order. saying:
     replies that are not released. may: `next_steps`. notes: what is not there any more, and why.
     Long texts are cut: `..._cut` is their whole length in characters (of an artifact, in bytes),
     None where nothing is cut; what a reply was saying is whole. Times are ms since 1970. Raises
@@ -127,8 +131,11 @@ def explain(
         "spent": {
             "budget": spent,
             "exhausted": spent is not None and is_exhausted(spent),
-            **_usage(model_calls(events, replies)),
+            **_usage(records := model_calls(events, replies)),
         },
+        "model_failed": [
+            {name: one[name] for name in _OF_FAILED} for one in records if one["error_class"]
+        ],
         "saying": [_saying(one) for one in replies],
         "unknown": [one for one in unknown if one["why"] not in _WORKED_ON],
         "running": [one for one in unknown if one["why"] in _WORKED_ON],
@@ -138,9 +145,11 @@ def explain(
 
 
 def _stopped(gate: Mapping[str, Any], account: History) -> str | None:
-    """The turn that somebody may go on with: neither completed nor answered."""
+    """The turn that somebody may go on with: the newest, neither completed nor answered."""
     turn = account.turns.get(gate["turn"] or "")
-    if turn is None or turn.state.state == "completed" or gate["boundary"] == "answered":
+    if turn is None or turn is not list(account.turns.values())[-1]:
+        return None
+    if turn.state.state == "completed" or gate["boundary"] == "answered":
         return None
     return turn.state.turn_id
 
