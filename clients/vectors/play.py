@@ -29,7 +29,7 @@ class Player:
             of = event["payload"]["of"]
             named = {"call_id": of["call_id"], "turn": of["turn"]}
             self.child = session.child(event["payload"]["session"], **named)
-        self.task = None if self.child is None else newest_turn(self.child)
+        self.task: Any = None if self.child is None else newest_turn(self.child)
 
     def play(self, call: str, given: list[Any], options: dict[str, Any]) -> None:
         """One step. What is refused is the same to both clients."""

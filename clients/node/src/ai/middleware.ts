@@ -16,6 +16,7 @@
  */
 
 import type { Reply } from "../reply/reply.ts";
+import type { AskedOf } from "./modelSaid.ts";
 import { Recorder, isFailure } from "./recorder.ts";
 
 type Reason = { unified?: string; raw?: string | undefined };
@@ -32,6 +33,7 @@ type Part = {
   preliminary?: boolean;
   error?: unknown;
   finishReason?: Reason | string;
+  usage?: unknown;
   output?: Output | null;
 };
 /** Not among them: other, unknown, interrupted, which is what is said where a body was cut; and error. */
@@ -40,6 +42,7 @@ const ENDS: ReadonlySet<string> = new Set(["stop", "length", "content-filter", "
 interface Params {
   prompt: readonly unknown[];
   abortSignal?: AbortSignal | undefined;
+  tools?: unknown;
 }
 interface StreamResult {
   stream: ReadableStream<unknown>;
@@ -47,6 +50,8 @@ interface StreamResult {
 interface WholeResult {
   content: readonly unknown[];
   finishReason?: unknown;
+  response?: unknown;
+  usage?: unknown;
 }
 interface Output {
   type: string;
@@ -59,10 +64,12 @@ export interface WalldMiddleware {
   wrapStream<T extends StreamResult>(options: {
     doStream: () => PromiseLike<T>;
     params: Params;
+    model?: AskedOf["model"];
   }): Promise<T>;
   wrapGenerate<T extends WholeResult>(options: {
     doGenerate: () => PromiseLike<T>;
     params: Params;
+    model?: AskedOf["model"];
   }): Promise<T>;
 }
 
@@ -71,13 +78,13 @@ export function walldMiddleware(reply: Reply): WalldMiddleware {
   const recorder = Recorder.of(reply);
   return {
     specificationVersion: "v4",
-    async wrapStream({ doStream, params }) {
-      const [request, result] = await asked(recorder, params, doStream);
+    async wrapStream({ doStream, params, model }) {
+      const [request, result] = await asked(recorder, params, model, doStream);
       if (typeof result?.stream?.getReader !== "function") return result; // the SDK says what it thinks of it
       return withStream(result, tapped(result.stream, recorder, request));
     },
-    async wrapGenerate({ doGenerate, params }) {
-      const [request, result] = await asked(recorder, params, doGenerate);
+    async wrapGenerate({ doGenerate, params, model }) {
+      const [request, result] = await asked(recorder, params, model, doGenerate);
       if (recorder.isLatest(request)) recordWhole(recorder, result);
       else recorder.superseded();
       return result;
@@ -89,6 +96,7 @@ export function walldMiddleware(reply: Reply): WalldMiddleware {
 async function asked<T>(
   recorder: Recorder,
   params: Params | undefined,
+  model: AskedOf["model"],
   ask: () => PromiseLike<T>,
 ): Promise<[number, T]> {
   try {
@@ -96,7 +104,7 @@ async function asked<T>(
   } catch (error) {
     recorder.missed(error); // no prompt of a kind that is known
   }
-  const request = recorder.begin(params?.abortSignal);
+  const request = recorder.begin(params?.abortSignal, { model, tools: params?.tools });
   try {
     return [request, await ask()];
   } catch (error) {
@@ -184,7 +192,11 @@ function record(recorder: Recorder, part: Part): void {
       if (part.preliminary === true) break;
       recorder.toolResult(part.toolCallId!, part.toolName, part.result, part.isError === true);
       break;
+    case "response-metadata":
+      recorder.answers(part as object);
+      break;
     case "finish":
+      recorder.used(part.usage);
       recorder.finish(reasonOf(part.finishReason));
       break;
     case "error":
@@ -194,11 +206,13 @@ function record(recorder: Recorder, part: Part): void {
 
 /** An answer that came at once. It is whole, so any reason but `error` is its terminal marker. */
 function recordWhole(recorder: Recorder, result: WholeResult): void {
+  tell(recorder, () => recorder.answers(result.response as object));
   each(recorder, () => result.content, (part: Part & { text?: string }) => {
     if (part.type === "text") recorder.text(part.text!);
     else if (part.type === "reasoning") recorder.reasoning(part.text!);
     else record(recorder, part);
   });
+  tell(recorder, () => recorder.used(result.usage));
   let reason: Reason = {};
   try {
     reason = (result?.finishReason ?? {}) as Reason;
@@ -208,6 +222,15 @@ function recordWhole(recorder: Recorder, result: WholeResult): void {
   }
   recorder.finish(failureOf(reason) ?? reason.raw ?? reason.unified ?? "unknown");
   recorder.over();
+}
+
+/** What cannot be read is missed, and nothing else. */
+function tell(recorder: Recorder, say: () => void): void {
+  try {
+    say();
+  } catch (error) {
+    recorder.missed(error);
+  }
 }
 
 /** Each part by itself: one of no kind that is known keeps nothing behind it out. */

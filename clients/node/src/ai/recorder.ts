@@ -18,6 +18,7 @@ import { warn } from "../link/warnings.ts";
 import type { Info } from "../reply/options.ts";
 import type { Reply } from "../reply/reply.ts";
 import { CallNames } from "./callNames.ts";
+import { ModelSaid, type AskedOf, type Told } from "./modelSaid.ts";
 
 const NO_TERMINAL_EVENT = "no_terminal_event";
 /** Finish reasons that are no end: the daemon's verdict is `provider_error` for these. */
@@ -46,6 +47,10 @@ export class Recorder {
   private resultsBefore: ReadonlyMap<string, number> = new Map();
   private callsBegun = 0;
   private failure: { error: unknown } | undefined;
+  /** What is said of the model of the latest request; undefined where nobody tells of it. */
+  private model: ModelSaid | undefined;
+  /** What the program aborts the latest request with. */
+  private signal: AbortSignal | undefined;
   /** The terminal marker of the latest answer was seen. */
   private isFinished = false;
   /** The latest answer came to its end: the next request is another step. */
@@ -65,9 +70,9 @@ export class Recorder {
    * A request to the model begins, its number: behind a whole answer the next step, behind one that
    * failed or was left the same again, unless the program has said that itself (`reply.retry`).
    *
-   * signal: what the program aborts it with.
+   * signal: what the program aborts it with. asked: of which model, with what.
    */
-  begin(signal?: AbortSignal): number {
+  begin(signal?: AbortSignal, asked?: AskedOf): number {
     this.guard(() => {
       const isAgain = this.failure !== undefined || (this.callsBegun > 0 && !this.isWhole);
       if (isAgain) {
@@ -75,6 +80,8 @@ export class Recorder {
         if (this.reply.isUnfinished) this.reply.retry(reason, { step: true });
       } else if (this.callsBegun > 0) this.reply.step();
     });
+    this.signal = signal;
+    this.model = asked && new ModelSaid(this.reply, asked);
     this.callsBegun += 1;
     this.failure = undefined;
     this.isFinished = this.isWhole = false;
@@ -86,6 +93,16 @@ export class Recorder {
   /** Is it this request of which the answer is awaited? Else it is the program's no more. */
   isLatest(request: number): boolean {
     return request === this.callsBegun;
+  }
+
+  /** The answer says whose it is. */
+  answers(told: Told | null | undefined): void {
+    this.guard(() => this.model?.answers(told));
+  }
+
+  /** What it took: numbers of the SDK's. */
+  used(usage: unknown): void {
+    this.guard(() => this.model?.used(usage));
   }
 
   text(delta: string): void {
@@ -194,6 +211,9 @@ export class Recorder {
     if (isCut) this.failure = { error: errorOf(NO_TERMINAL_EVENT, "the stream ended without its terminal event") };
     if (this.failure === undefined) return;
     const error = asError(this.failure.error);
+    const { signal } = this;
+    const isWish = signal?.aborted === true && errorName(signal.reason) !== "TimeoutError"; // as the reply has it
+    this.guard(() => this.model?.failed(this.failure!.error, isWish));
     this.guard(() => this.reply.failAtEnd(error));
   }
 

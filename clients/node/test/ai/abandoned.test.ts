@@ -10,7 +10,7 @@ import { convertArrayToReadableStream } from "ai/test";
 import type { Reply } from "walld-client";
 import { walldMiddleware, walldSseSink } from "walld-client/ai";
 
-import { VENDORS, delivered, modelOf, said } from "./models.js";
+import { VENDORS, delivered, modelOf, said, spoken } from "./models.js";
 import { Daemon, Program, until } from "../support/daemon.js";
 import { ModelServer } from "./modelServer.js";
 import { WORDS, type Wire } from "./vendorWires.js";
@@ -104,7 +104,7 @@ for (const vendor of VENDORS) {
       assert.equal(said(parts, "text-delta"), WHOLE);
       const found = (await client.recover(reply.sessionId))!;
       assert.deepEqual([found.status, found.attempts, found.text], ["live", 2, WHOLE.repeat(2)]);
-      assert.deepEqual(found.segments.map((one) => [one.attempt, one.step]), [[1, 0], [0, 1], [1, 1]]);
+      assert.deepEqual(spoken(found).map((one) => [one.attempt, one.step]), [[1, 0], [0, 1], [1, 1]]);
       assert.ok(reply.end() > 0);
     });
 

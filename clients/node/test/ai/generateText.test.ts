@@ -6,7 +6,7 @@ import { after, test } from "node:test";
 import { generateText, stepCountIs } from "ai";
 import { walldMiddleware } from "walld-client/ai";
 
-import { VENDORS, delivered, modelOf, recovered, weather } from "./models.js";
+import { OF_MODEL, VENDORS, delivered, modelCalls, modelOf, recovered, spoken, weather } from "./models.js";
 import { Daemon } from "../support/daemon.js";
 import { ModelServer } from "./modelServer.js";
 import { ARGUMENTS, THOUGHTS, WORDS } from "./vendorWires.js";
@@ -43,10 +43,14 @@ for (const vendor of VENDORS) {
     assert.equal(replay.requests, 3);
     const found = (await client.recover(reply.sessionId))!;
     assert.deepEqual([found.text, found.attempts, found.status], [text, 2, "live"]);
-    const current = found.segments.filter((one) => one.attempt === 1);
+    const current = spoken(found).filter((one) => one.attempt === 1);
     assert.deepEqual(current.map((one) => [one.kind, one.step]), [["tool", 0], ["text", 1]]);
     assert.deepEqual(JSON.parse(current[0]!.arguments!), { city: "Oslo" });
     assert.deepEqual(current[0]!.result, { city: "Oslo", degrees: 4 });
+    const { "0.1": failed, "1.1": last } = modelCalls(found);
+    assert.deepEqual([failed!["status"], failed!["error_class"]], ["error", "provider"]);
+    assert.deepEqual([last!["model"], last!["provider"], last!["request_id"]], ["m", ...OF_MODEL[vendor]]);
+    if (vendor !== "chat") assert.equal(typeof (last!["usage"] as Record<string, number>)["input_tokens"], "number");
     assert.ok(reply.end() > 0);
   });
 }
@@ -153,7 +157,7 @@ test("a call that a stream was cut behind, and that a whole answer repeats, is s
   await delivered(cut);
   await generateText({ model: modelOf(replay, "responses", "tool", reply), prompt: "?" });
   const found = (await client.recover("repeated"))!;
-  const calls = found.segments.map((one) => [one.attempt, one.name, one.arguments]);
+  const calls = spoken(found).map((one) => [one.attempt, one.name, one.arguments]);
   const whole = ARGUMENTS.join("");
   assert.deepEqual(calls, [[0, "weather", whole], [1, "weather", whole]]);
   assert.ok(reply.end() > 0);

@@ -13,6 +13,13 @@ import type { Wire } from "./vendorWires.js";
 
 export const VENDORS: Wire[] = ["chat", "anthropic", "responses"];
 
+/** What each vendor's provider is called, and its answers are. */
+export const OF_MODEL: Record<Wire, [provider: string, requestId: string]> = {
+  chat: ["replay.chat", "c"],
+  anthropic: ["anthropic.messages", "msg"],
+  responses: ["openai.responses", "resp"],
+};
+
 export function modelOf(replay: { url: string }, vendor: Wire, name: string, reply: Reply | null) {
   const given = { baseURL: replay.url, apiKey: "none" };
   const model = {
@@ -53,6 +60,21 @@ export function comparable({ parts, thrown }: Awaited<ReturnType<typeof delivere
 
 export function said(parts: Record<string, unknown>[], type: string): string {
   return parts.map((part) => (part["type"] === type ? part["text"] : "")).join("");
+}
+
+/** What it is made of but for what is said of its models. */
+export function spoken(found: PartialReply) {
+  return found.segments.filter((one) => one.name !== "model_call");
+}
+
+/** What is said of its models, of each attempt and step. */
+export function modelCalls(found: PartialReply) {
+  const told = new Map<string, Record<string, unknown>>();
+  for (const { name, attempt, step, result } of found.segments) {
+    const place = `${attempt}.${step}`;
+    if (name === "model_call") told.set(place, { ...told.get(place), ...(result as object) });
+  }
+  return Object.fromEntries(told);
 }
 
 export function recovered(found: PartialReply, kind: string): string {

@@ -7,7 +7,7 @@ import { setTimeout as sleep } from "node:timers/promises";
 import { stepCountIs } from "ai";
 import { walldMiddleware, walldSseSink } from "walld-client/ai";
 
-import { VENDORS, delivered, modelOf, said, weather } from "./models.js";
+import { VENDORS, delivered, modelCalls, modelOf, said, spoken, weather } from "./models.js";
 import { Daemon, Program, until } from "../support/daemon.js";
 import { ModelServer } from "./modelServer.js";
 import { WORDS } from "./vendorWires.js";
@@ -43,7 +43,7 @@ for (const vendor of VENDORS) {
     assert.equal(found.text, said(parts, "text-delta"));
     assert.equal(found.text, WORDS.join(""));
     assert.deepEqual([found.attempts, found.status, found.partial], [3, "live", false]);
-    const current = found.segments.filter((one) => one.attempt === found.attempts - 1);
+    const current = spoken(found).filter((one) => one.attempt === found.attempts - 1);
     assert.deepEqual(current.map((one) => [one.kind, one.step]), [["tool", 0], ["text", 1]]);
     assert.deepEqual(current[0]!.result, { city: "Oslo", degrees: 4 });
     const roles = found.messages("openai").map((one) => one.role);
@@ -63,7 +63,7 @@ for (const vendor of VENDORS) {
       const found = (await client.recover(reply.sessionId))!;
       assert.equal(found.text, WORDS.join("").repeat(2), broken);
       assert.deepEqual([found.status, found.attempts], ["live", 2], broken);
-      const before = found.segments.filter((one) => one.attempt === 0);
+      const before = spoken(found).filter((one) => one.attempt === 0);
       assert.deepEqual(before.map((one) => [one.step, one.text]), [[1, said(parts, "text-delta")]], broken);
       assert.ok(reply.end() > 0, broken);
 
@@ -88,7 +88,9 @@ test("a request that is refused until the SDK gives up: the reply cannot be ende
   assert.ok(reply.hasEnded);
   const found = (await client.recover("given up"))!;
   assert.deepEqual([found.status, found.error!.kind], ["errored", "AI_APICallError"]);
-  const current = found.segments.filter((one) => one.attempt === found.attempts - 1);
+  const told = Object.values(modelCalls(found)).at(-1)!;
+  assert.deepEqual([told["model"], told["status"], told["error_class"]], ["tool:late99", "error", "provider"]);
+  const current = spoken(found).filter((one) => one.attempt === found.attempts - 1);
   assert.deepEqual(current.map((one) => [one.kind, one.outcome]), [["tool", "done"]]);
   assert.ok(reply.release() > 0);
 });
@@ -147,8 +149,8 @@ test("another model that answers for a refused one: its answer is the step's", a
   await delivered(modelOf(replay, "anthropic", "tool:busy1", reply), run);
   const found = (await client.recover("another"))!;
   assert.deepEqual([found.attempts, found.text], [2, WORDS.join("")]);
-  assert.deepEqual(found.segments.map((one) => [one.kind, one.step]), [["tool", 0], ["text", 1]]);
-  assert.equal(found.segments[0]!.outcome, "done");
+  assert.deepEqual(spoken(found).map((one) => [one.kind, one.step]), [["tool", 0], ["text", 1]]);
+  assert.equal(spoken(found)[0]!.outcome, "done");
   assert.ok(reply.end() > 0);
 });
 

@@ -10,7 +10,7 @@ import { extractReasoningMiddleware, stepCountIs, streamText, wrapLanguageModel 
 import { MockLanguageModelV3, simulateReadableStream } from "ai/test";
 import { walldMiddleware, walldSseSink } from "walld-client/ai";
 
-import { VENDORS, comparable, delivered, modelOf, recovered, said, weather } from "./models.js";
+import { OF_MODEL, VENDORS, comparable, delivered, modelCalls, modelOf, recovered, said, spoken, weather } from "./models.js";
 import { Daemon, PACKAGE } from "../support/daemon.js";
 import { ModelServer } from "./modelServer.js";
 
@@ -58,7 +58,8 @@ for (const vendor of VENDORS) {
         assert.equal(calls[0]!.arguments, given.map((part) => part["delta"]).join(""), name);
         assert.equal(calls[0]!.name, "weather");
         const marker = status === "live" || kind === "no_terminal_event" || kind === "AI_APICallError" ? 1 : 0;
-        assert.equal(found.events, 1 + given.length + marker, `${name}: each event once`);
+        const models = found.segments.length - spoken(found).length;
+        assert.equal(found.events - models, 1 + given.length + marker, `${name}: each event once`);
       }
       reply.end();
     }
@@ -71,11 +72,20 @@ for (const vendor of VENDORS) {
     const { parts } = await delivered(modelOf(replay, vendor, "tool", reply), run);
     assert.equal(replay.requests, 2);
     const found = (await client.recover("agent"))!;
-    assert.deepEqual(found.segments.map((one) => [one.kind, one.step]), [["tool", 0], ["text", 1]]);
-    assert.deepEqual(found.segments[0]!.result, { city: "Oslo", degrees: 4 });
-    assert.equal(found.segments[0]!.outcome, "done");
-    assert.equal(found.segments[1]!.text, said(parts, "text-delta"));
+    assert.deepEqual(spoken(found).map((one) => [one.kind, one.step]), [["tool", 0], ["text", 1]]);
+    assert.deepEqual(spoken(found)[0]!.result, { city: "Oslo", degrees: 4 });
+    assert.equal(spoken(found)[0]!.outcome, "done");
+    assert.equal(spoken(found)[1]!.text, said(parts, "text-delta"));
     assert.equal(found.attempts, 1);
+    const told = Object.values(modelCalls(found));
+    assert.equal(told.length, 2, "of each step");
+    for (const one of told) {
+      assert.deepEqual([one["model"], one["provider"], one["request_id"]], ["m", ...OF_MODEL[vendor]]);
+      assert.match(String(one["tools_hash"]), /^[0-9a-f]{64}$/);
+      assert.equal(one["tools_hash"], told[0]!["tools_hash"]);
+      if (vendor !== "chat") assert.equal((one["usage"] as Record<string, number>)["output_tokens"], 1);
+      assert.equal(one["status"], undefined, "that it is whole its end says");
+    }
     reply.end("stop");
     assert.equal(await client.recover("agent"), null);
   });
@@ -335,8 +345,8 @@ test("the sink of a UI message stream: the body is untouched, and comes back", a
     };
     assert.deepEqual([found.status, found.error?.kind ?? null], expected[name], name);
     if (isTool) {
-      assert.deepEqual(found.segments.map((one) => [one.kind, one.step]), [["tool", 0], ["text", 1]]);
-      assert.deepEqual(found.segments[0]!.result, { city: "Oslo", degrees: 4 });
+      assert.deepEqual(spoken(found).map((one) => [one.kind, one.step]), [["tool", 0], ["text", 1]]);
+      assert.deepEqual(spoken(found)[0]!.result, { city: "Oslo", degrees: 4 });
     }
   }
 });
