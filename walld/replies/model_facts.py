@@ -15,8 +15,9 @@ provider's finish.
 from __future__ import annotations
 
 from collections.abc import Mapping, Set
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
+from walld_client.encoding import value_encoding, wtf8
 from walld_client.encoding.model_words import (
     MODEL_CALL,
     NUMBERS_MAX,
@@ -33,7 +34,10 @@ if TYPE_CHECKING:
     from walld_client.recovered.segments import Segment
     from walld_client.wire.messages import RecoveredSegment
 
-__all__ = ["step_records", "tells"]
+__all__ = ["TEXT_BYTES_MAX", "short_text", "step_records", "tells"]
+
+TEXT_BYTES_MAX: Final = 1024
+"""Of a word that a record repeats as its program said it."""
 
 
 def tells(segment: RecoveredSegment) -> bool:
@@ -49,7 +53,8 @@ def step_records(reply: PartialReply, ended: Set[int]) -> dict[int, dict[str, An
     ended: first seqs of what earlier attempts said in steps that had ended. Each has status, at_ms
     (of the step's first event), and what is known of model, provider, request_id, usage,
     tools_hash, error_class, error_kind (as the program said it), ended_at_ms (of its usage or
-    status) and finish_reason (of the reply's last step).
+    status) and finish_reason (of the reply's last step). Of these two the first TEXT_BYTES_MAX
+    bytes: a client may have sent more, and an entry that is too long could never be made.
     """
     steps: dict[tuple[int, int], list[Segment]] = {}
     for one in reply.segments:
@@ -107,7 +112,7 @@ def _facts_of(segment: Segment) -> dict[str, Any]:
 def _ending(reply: PartialReply) -> dict[str, Any]:
     """Of the last step, by how the reply ended."""
     reason = reply.finish_reason
-    return _end(reply) | ({} if reason is None else {"finish_reason": reason})
+    return _end(reply) | ({} if reason is None else {"finish_reason": short_text(reason)})
 
 
 def _end(reply: PartialReply) -> dict[str, Any]:
@@ -128,4 +133,9 @@ def _end(reply: PartialReply) -> dict[str, Any]:
     kinds = kind, detail.get("code"), detail.get("type")
     word = error_class_of(*kinds, message=reply.error.message)
     told = {"status": "error", "error_class": word}
-    return told if kind is None else told | {"error_kind": kind}
+    return told if kind is None else told | {"error_kind": short_text(kind)}
+
+
+def short_text(text: str) -> str:
+    """The beginning of it, of TEXT_BYTES_MAX bytes as UTF-8 at most."""
+    return wtf8.decode(value_encoding.cut(text.encode("utf-8", "surrogatepass"), TEXT_BYTES_MAX))

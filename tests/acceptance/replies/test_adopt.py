@@ -179,6 +179,35 @@ def test_an_id_that_another_entry_has_hides_no_words(
     assert "I deploy." in [one["content"] for one in session.messages()]
 
 
+@pytest.mark.parametrize("in_a_turn", [True, False])
+def test_a_stream_id_that_is_used_again_hides_no_words(
+    daemon: DaemonProcess, make_agent: Any, in_a_turn: bool
+) -> None:
+    """A stream id is free again once its reply is released: each time the same seqs say more."""
+    session = daemon.reader.session("s")
+    for count, words in enumerate(("a first one, long", "two", "six")):
+        agent = make_agent(daemon)
+        agent.do(OF_A_TURN.replace("'m'", f"'m{count}'") if in_a_turn else ALONE)
+        agent.do(f"r.token({words!r}); r.drain(30, 'synced')")
+        if count == 0 and in_a_turn:
+            agent.do("r.token('.'); r.end(); turn.completed(); r.drain(30, 'synced')")
+        agent.kill()
+        if count or not in_a_turn:
+            daemon.orphan("r")
+            told = [
+                one["messages"]
+                for turn in session.project("transcript") or []
+                for one in turn.get("replies", ())
+            ]
+            assert [[one["content"] for one in said] for said in told] == [[words]]
+            assert len(session.adopt()) == 1
+    said = [one["payload"]["content"] for one in session.events() if one["type"] == "message"]
+    assert said[1:] == ["two", "six"], "each is an entry"
+    if in_a_turn:
+        told = [one["content"] for one in session.messages() if one["role"] == "assistant"]
+        assert told == ["a first one, long.", "two", "six"]
+
+
 def test_by_hand(daemon: DaemonProcess, agent: Obedient) -> None:
     cut_off(daemon, agent, OF_A_TURN)
     done = daemon.cli("session", "adopt", "s", "--socket", daemon.socket_path)

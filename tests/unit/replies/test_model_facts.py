@@ -232,3 +232,12 @@ def test_what_it_was_begun_with_and_numbers_beside_texts_are_known_too() -> None
         False,
         False,
     ]
+
+
+def test_a_long_word_of_a_foreign_client_is_cut_to_1_kib() -> None:
+    """An entry that is too long can never be made: the reply could be neither resolved nor aged."""
+    (record,) = step_records(reply(piece("text", 1, "x"), **failed("é" * 150_000)), set()).values()
+    assert record["error_kind"] == "é" * 512
+    told = reply(said(1, model="m"), finish_reason="é\ud800" * 100_000)
+    (record,) = step_records(told, set()).values()
+    assert record["finish_reason"] == "é\ud800" * 204 + "é"

@@ -22,6 +22,7 @@ from walld_client.wire import messages as wire
 
 from walld import limits
 from walld.daemon.session_store.reply_messages import ids_of, model_payloads, started_at_ms
+from walld.replies.model_facts import short_text
 from walld.sessions.state.call_account import arguments_hash
 from walld.sessions.state.entries import line_event
 
@@ -221,7 +222,7 @@ def _payload(reply: PartialReply, step: int, left: list[Segment]) -> dict[str, A
     if left and reply.finish_reason is not None:
         last = reply.segments[-1]
         if (left[0].attempt, left[0].step) == (last.attempt, last.step):
-            told["finish_reason"] = reply.finish_reason
+            told["finish_reason"] = short_text(reply.finish_reason)
     return {name: wtf8.jsonable(value) for name, value in told.items()}
 
 

@@ -75,6 +75,8 @@ class PartialWriter:
         self._retention = retention_seconds
         self.before_age: Callable[[int, str, str], Awaitable[None]] = _nothing
         """Done before one goes for its age, by its names."""
+        self._refused: set[Name] = set()
+        """Past their age, and not let go of: it was said."""
         self._ages: Ages | None = None
         """None until it is read."""
         self._looked_at: _Clocks | None = None
@@ -422,18 +424,32 @@ class PartialWriter:
                 "removed for its age",
                 step_ms // 1000,
             )
+        self._refused &= {names for names, _ in made}
         for names in ages.past(self._retention * 1000):
             try:
                 await self.before_age(*names)
                 await self.resolve_partial(*names)
-            except (FileNotFoundError, Refusal):
-                continue  # resolved meanwhile; or its owner is back, and it is no partial
+            except FileNotFoundError:
+                continue  # resolved meanwhile
+            except Refusal as error:
+                self._say_refused(names, error)
+                continue
             except (OSError, FormatError) as error:
                 _log.error("retention: partial %s/%s: %s", *names[1:], error)
                 continue
             _log.warning("partial of uid %d past its retention age removed", names[0])
         if made:  # else nothing has an age
             await self._thread.run(partial(self._store.write_ages, ages.encode()))
+
+    def _say_refused(self, names: Name, error: Refusal) -> None:
+        """Once of each, since what its session does not take today it may never take. Not where its
+        owner is back: it is no partial then.
+        """
+        if error.code == "refused" or names in self._refused:
+            return
+        self._refused.add(names)
+        text = "retention: partial %s/%s is past its age and stays: %s (%s)"
+        _log.error(text, *names[1:], error, error.code)
 
     async def _made(self) -> list[tuple[Name, int]]:
         """Every partial that can be read, and when it was made by its own word."""

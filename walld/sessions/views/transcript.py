@@ -103,23 +103,24 @@ def _is_loose_observation(event: Event) -> bool:
     return event.type == "observation" and not any(event.payload.get(one) for one in names)
 
 
-def _known_steps(events: Sequence[Event]) -> dict[tuple[object, object], object]:
-    """Steps of replies that stand in the session, by stream and first seq: up to which seq."""
-    return {
-        (one.payload["_wal_stream"], one.payload["_wal_seq"]): one.payload.get("_wal_last_seq")
-        for one in events
-        if one.type == "message"
-        and isinstance(one.payload.get("_wal_stream"), str)
-        and isinstance(one.payload.get("_wal_seq"), int)
-    }
+def _known_steps(events: Sequence[Event]) -> dict[tuple[object, object], list[Event]]:
+    """Messages of replies that stand in the session, by stream and first seq. Of more than one
+    reply: a stream id is free again once its reply is released.
+    """
+    known: dict[tuple[object, object], list[Event]] = {}
+    for one in events:
+        stream, seq = one.payload.get("_wal_stream"), one.payload.get("_wal_seq")
+        if one.type == "message" and isinstance(stream, str) and isinstance(seq, int):
+            known.setdefault((stream, seq), []).append(one)
+    return known
 
 
-def _reply(reply: Unreleased, known: Mapping[tuple[object, object], object]) -> dict[str, Any]:
+def _reply(reply: Unreleased, known: Mapping[tuple[object, object], list[Event]]) -> dict[str, Any]:
     """What a reply that is not released says and the session does not; adopted: so many messages of
     it stand there. partial_reason: None of one that is whole. unread: why some of it may not be
     known.
     """
-    told = [one for one in reply.messages if not _is_known(one, known)]
+    told = [one for one in reply.messages if not _is_known(one, reply.turn, known)]
     return reply.told() | {
         "partial": bool(reply.facts.get("partial")),
         "partial_reason": reply.facts.get("partial_reason"),
@@ -129,9 +130,20 @@ def _reply(reply: Unreleased, known: Mapping[tuple[object, object], object]) -> 
     }
 
 
-def _is_known(message: Mapping[str, Any], known: Mapping[tuple[object, object], object]) -> bool:
-    last = known.get((message.get("_wal_stream"), message.get("_wal_seq")))
-    return isinstance(last, int) and last >= message.get("_wal_last_seq", 0)
+def _is_known(
+    message: Mapping[str, Any],
+    turn: str | None,
+    known: Mapping[tuple[object, object], list[Event]],
+) -> bool:
+    """An entry of that turn, or of none, says as much of that step of that reply."""
+    started_at = message.get("_wal_started_at")
+    for one in known.get((message.get("_wal_stream"), message.get("_wal_seq")), ()):
+        last = one.payload.get("_wal_last_seq")
+        is_of_it = (one.turn or one.payload.get("_turn")) in (None, turn)
+        is_of_it &= one.payload.get("_wal_started_at", started_at) == started_at
+        if is_of_it and isinstance(last, int) and last >= message.get("_wal_last_seq", 0):
+            return True
+    return False
 
 
 def _entry(event: Event, on_path: set[str]) -> dict[str, Any]:

@@ -53,17 +53,19 @@ export async function adopt(session: SessionLog, streamId?: string): Promise<Ent
 /**
  * The entries of a reply, which is resolved then.
  *
- * An id that is taken by another entry, or by what was adopted before the reply grew, has the seq of the last event of
- * its step behind it: of one step the entry that came last is shown.
+ * An id that is taken by another entry (a stream id is free again once its reply is released), or by what was adopted
+ * before the reply grew, has the seq of the last event of its step behind it: of one step the entry that came last is
+ * shown.
  */
 async function adopted(session: SessionLog, reply: PartialReply, tree: Tree | null): Promise<Entry[]> {
   const { turn, parent, leaf } = placeOf(reply, tree);
   const drafts = [];
   let above = parent;
   for (const message of entryMessages(reply)) {
-    const name = `${reply.streamId}:${message._wal_seq}`;
-    const isOther = tree !== null && (await isTaken(session, name, message, tree));
-    const id = isOther ? `${name}:${message._wal_last_seq}` : name;
+    let id = "";
+    for (id of namesOf(reply, message)) {
+      if (tree === null || !(await isTaken(session, id, message, reply, tree))) break;
+    }
     const how = { id, once: true, leaf, ...present({ turn, parent: above }) };
     drafts.push(draft("message", { ...message, _turn: reply.turnId }, how));
     if (parent !== undefined) above = id;
@@ -89,12 +91,32 @@ function placeOf(reply: PartialReply, tree: Tree | null): Place {
   return { ...turn, parent: begun.id, leaf: false };
 }
 
-/** Another entry has that id, or one that says less of the step. */
-async function isTaken(session: SessionLog, name: string, message: PlainMessage, tree: Tree): Promise<boolean> {
+/** Ids to try for an entry of a reply, always the same ones. */
+function* namesOf(reply: PartialReply, message: PlainMessage): Generator<string, never> {
+  let name = `${reply.streamId}:${message._wal_seq}`;
+  yield name;
+  name += `:${message._wal_last_seq}`;
+  yield name;
+  name += `:${reply.startedAt.getTime()}`;
+  for (;; name += "'") yield name;
+}
+
+/** Another entry has that id, of another reply of that name too, or one that says less of the step. */
+async function isTaken(
+  session: SessionLog,
+  name: string,
+  message: PlainMessage,
+  reply: PartialReply,
+  tree: Tree,
+): Promise<boolean> {
   const node = tree.nodes.find((one) => one.id === name);
   if (node === undefined) return false;
-  const kept = (await session.line(node.seq)).payload;
-  if (!isDeepStrictEqual([kept["_wal_stream"], kept["_wal_seq"]], [message._wal_stream, message._wal_seq])) return true;
+  const line = await session.line(node.seq);
+  const kept = line.payload;
+  const wanted = [message._wal_stream, message._wal_seq, message._wal_started_at];
+  const startedAt = kept["_wal_started_at"] ?? message._wal_started_at;
+  if (!isDeepStrictEqual([kept["_wal_stream"], kept["_wal_seq"], startedAt], wanted)) return true;
+  if (![null, reply.turnId].includes((line.turn ?? kept["_turn"] ?? null) as string | null)) return true;
   const lastSeq = kept["_wal_last_seq"];
   return !Number.isInteger(lastSeq) || (lastSeq as number) < message._wal_last_seq;
 }

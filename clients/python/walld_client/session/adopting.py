@@ -10,7 +10,7 @@ and the first seq of its step. So whoever is killed anywhere in it runs it again
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from walld_client.errors import Refused
 from walld_client.limits import APPEND_BYTES_MAX, EVENTS_PAGE
@@ -26,22 +26,27 @@ if TYPE_CHECKING:
 
 __all__ = ["adopted", "orphans"]
 
+_STARTED: Final = "_wal_started_at"
+
 
 def adopted(
     session: Appending, reply: PartialReply, tree: Mapping[str, Any] | None
 ) -> Steps[list[Entry]]:
     """The entries of a reply, which is resolved then. tree: the session's view of that name.
 
-    An id that is taken by another entry, or by what was adopted before the reply grew, has the seq
-    of the last event of its step behind it: of one step the entry that came last is shown.
+    An id that is taken by another entry (a stream id is free again once its reply is released), or
+    by what was adopted before the reply grew, has the seq of the last event of its step behind it:
+    of one step the entry that came last is shown.
     """
     turn_id, parent, leaf = _place(reply, tree)
     told = [one | {"_turn": reply.turn_id} for one in entry_messages(reply)]
     names = []
     for one in told:
-        name = f"{reply.stream_id}:{one['_wal_seq']}"
-        is_taken = tree is not None and (yield from _is_taken(session, name, one, tree))
-        names.append(f"{name}:{one['_wal_last_seq']}" if is_taken else name)
+        wanted = _names(reply, one)
+        name = next(wanted)
+        while tree is not None and (yield from _is_taken(session, name, one, tree)):
+            name = next(wanted)
+        names.append(name)
     above = [parent, *names] if parent is not None else [None] * len(names)
     drafts = [
         draft("message", one, id=name, once=True, turn=turn_id, parent=before, leaf=leaf)
@@ -83,15 +88,34 @@ def _place(
     return turn_id, begun["id"], False
 
 
+def _names(reply: PartialReply, message: Mapping[str, Any]) -> Iterator[str]:
+    """Ids to try for an entry of a reply, always the same ones."""
+    name = f"{reply.stream_id}:{message['_wal_seq']}"
+    yield name
+    name += f":{message['_wal_last_seq']}"
+    yield name
+    name += f":{round(reply.started_at * 1000)}"
+    while True:
+        yield name
+        name += "'"
+
+
 def _is_taken(
     session: Appending, name: str, message: Mapping[str, Any], tree: Mapping[str, Any]
 ) -> Steps[bool]:
-    """Another entry has that id, or one that says less of the step."""
+    """Another entry has that id, of another reply of that name too, or one that says less of the
+    step.
+    """
     seq = next((one["seq"] for one in tree["nodes"] if one["id"] == name), None)
     if seq is None:
         return False
-    kept = (yield from session.line(seq))["payload"]
+    line = yield from session.line(seq)
+    kept = line["payload"]
     if any(kept.get(one) != message[one] for one in ("_wal_stream", "_wal_seq")):
+        return True
+    if (line.get("turn") or kept.get("_turn")) not in (None, message["_turn"]):
+        return True
+    if kept.get(_STARTED, message[_STARTED]) != message[_STARTED]:
         return True
     last_seq = kept.get("_wal_last_seq")
     return not isinstance(last_seq, int) or last_seq < message["_wal_last_seq"]

@@ -13,6 +13,7 @@ from virtual_daemon import Home, Peer, Virtual, asked, living, recovered, run, t
 from walld_client.wire import messages as wire
 
 from walld.engine.stream import Stream
+from walld.errors import Refusal
 
 UID = os.getuid()
 START = wire.Start(1, 0, "r", "s")
@@ -91,6 +92,31 @@ def test_no_age_ends_a_reply_whose_owner_is_back(tmp_path: Path) -> None:
             assert (text_of(reply), reply.gaps) == (b"what was said before and behind that", [])
 
     run(main)
+
+
+def test_a_partial_that_its_session_does_not_let_go_of_is_said_once(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Retention may be refused by it at each look: then the disk fills, and nobody knows why."""
+
+    async def refused(*_names: object) -> None:
+        raise Refusal("payload_length", "the payload is too long", 300_142, 262_144)
+
+    async def main() -> None:
+        async with living(Home(tmp_path)) as virtual:
+            with await said(virtual) as agent:
+                await orphaned(virtual)
+            assert agent
+            partial_writer = virtual.daemon.maintenance._partial_writer
+            partial_writer._retention, partial_writer.before_age = -10.0, refused
+            for _ in range(3):
+                await partial_writer.expire()
+            assert virtual.engine.partials.where(UID, "r") is not None
+            await virtual.crash()
+
+    run(main)
+    (told,) = [one for one in caplog.messages if "past its age" in one]
+    assert "stays: the payload is too long (payload_length)" in told
 
 
 def test_a_second_resolve_takes_no_new_reply_of_that_id(tmp_path: Path) -> None:
