@@ -79,14 +79,17 @@ class Daemon:
     """A query connection, ready for questions. Use as a context manager."""
 
     def __init__(self, socket_path: str | None = None, timeout: float = 2.0) -> None:
-        self._timeout = timeout
-        self._deadline = time.monotonic() + timeout
-        self._buffer = b""
+        self._path, self._timeout = socket_path, timeout
         self._id = 0
         self.new_directory = 0
         """When the daemon's directory was found empty, by the last answer: ms since 1970, or 0."""
         self._answers = msgspec.msgpack.Decoder(wire.ToQuery)
-        self._socket = _connected(socket_path, timeout)
+        self._connect()
+
+    def _connect(self) -> None:
+        self._deadline = time.monotonic() + self._timeout
+        self._buffer = b""
+        self._socket = _connected(self._path, self._timeout)
         try:
             self._say(
                 wire.Hello(
@@ -111,6 +114,11 @@ class Daemon:
 
     def __exit__(self, *_: object) -> None:
         self._socket.close()
+
+    def reconnect(self) -> None:
+        """A connection without what the last question left on it. Raises Unavailable, Declined."""
+        self._socket.close()
+        self._connect()
 
     def next_id(self) -> int:
         """A number for the next request."""

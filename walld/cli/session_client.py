@@ -59,6 +59,10 @@ class SessionClient:
             error = declined.error
             raise Refused(error.code, error.got, error.limit, error.message) from None
 
+    def reconnect(self) -> None:
+        """Raises Unavailable where no daemon is there."""
+        self._daemon.reconnect()
+
     def run(self, steps: Steps[_T]) -> _T:
         """A call of the client's."""
         return run_steps(self, steps)

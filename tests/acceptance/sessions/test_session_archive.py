@@ -6,11 +6,17 @@ import gzip
 import json
 import os
 import shlex
+import shutil
+import signal
+import socket
 import stat
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +24,8 @@ import pytest
 import walld_client
 from agents.process import Obedient
 from daemon_process import DaemonProcess, environment, until
+from strace import needs_strace
+from walld_client.paths import path_name
 from walld_client.wire import messages as wire
 
 from walld.cli.client import Daemon
@@ -230,14 +238,14 @@ def test_what_is_open_stays(
 def test_the_work_of_a_call_that_is_open_elsewhere_stays(
     daemon: DaemonProcess, asking: SessionClient, cli: Cli, folder: Path
 ) -> None:
-    turn = daemon.reader.session("parent").submit("delegate")
+    parent = daemon.reader.session("parent")
+    turn = parent.submit("delegate")
     effect, policy = "none", "replay-from-event"
     turn.intent("agent", {}, side_effect=effect, resume_policy=policy, call_id="c")
     turn.tool_started("c")
-    of = {"turn": turn.turn_id, "call_id": "c"}
-    payload = json.dumps({"session": "parent", "call_id": "c", "of": of}).encode()
+    child = parent.child("child", call_id="c")
+    payload = json.dumps(child.events()[0]["payload"]).encode()
     entry = wire.NewEntry("child_of", payload, "link", leaf=False)
-    asking.ask(lambda number: wire.Append(number, "child", [entry], unowned=True))
     code, _, err = cli("session", "archive", "child", "--to", str(folder))
     assert (code, "it is the work of call c of session parent" in err) == (1, True)
     turn.tool_finished("c", "done")
@@ -247,6 +255,34 @@ def test_the_work_of_a_call_that_is_open_elsewhere_stays(
     asking.ask(lambda number: wire.Append(number, "child", [entry], unowned=True))
     assert daemon.reader.delete("parent")
     assert cli("session", "archive", "child", "--to", str(folder / ".."))[0] == 0
+
+
+def test_the_work_of_the_second_call_of_an_id_stays(
+    daemon: DaemonProcess, cli: Cli, folder: Path
+) -> None:
+    parent = daemon.reader.session("parent")
+    turn = parent.submit("delegate twice")
+    for result in ("the first", None):
+        effect, policy = "external-write", "never-rerun"
+        turn.intent("agent", {}, side_effect=effect, resume_policy=policy, call_id="call_1")
+        turn.tool_started("call_1")
+        if result is not None:
+            turn.tool_finished("call_1", result)
+            parent.message("assistant", "and once more", turn=turn.turn_id)
+    child = parent.child("child", call_id="call_1")
+    work = child.submit("work")
+    child.message("assistant", "did it", turn=work.turn_id)
+    work.interrupted("killed")  # answered, and nobody has told the parent
+    before = parent.resume_check()
+    assert before["status"] == "ok"
+    code, _, err = cli("session", "archive", "child", "--to", str(folder))
+    assert (code, list(folder.iterdir())) == (1, []), err
+    assert "it is the work of call call_1 of session parent" in err
+    after = parent.resume_check()
+    assert (after["status"], after["calls"]) == (before["status"], before["calls"])
+    turn.tool_finished("call_1", "did it")
+    assert cli("session", "archive", "child", "--to", str(folder))[0] == 0
+    assert parent.resume_check()["status"] == "ok"
 
 
 def test_a_workspace_that_nobody_looks_at_keeps_no_session(
@@ -284,6 +320,75 @@ def test_those_that_are_old(
     assert len(list(folder.iterdir())) == 2
     assert cli("session", "import", str(next(folder.glob("older.*"))))[0] == 0
     assert cli(*words) == (0, "", ""), "what was brought back is not old: its import was today"
+
+
+@contextmanager
+def relay(path: str, daemon: str, name: bytes) -> Iterator[None]:
+    """A socket before the daemon's that hangs up on who asks for a session of that name."""
+
+    def accept() -> None:
+        with suppress(OSError):
+            while True:
+                near, _ = listener.accept()
+                begun.append(threading.Thread(target=serve, args=(near,)))
+                begun[-1].start()
+
+    def serve(near: socket.socket) -> None:
+        with near, socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as far:
+            far.connect(daemon)
+            back = threading.Thread(target=copy, args=(far, near, None))
+            back.start()
+            copy(near, far, name)
+            back.join()
+
+    def copy(one: socket.socket, other: socket.socket, name: bytes | None) -> None:
+        with suppress(OSError):
+            while (data := one.recv(1 << 16)) and (name is None or name not in data):
+                other.sendall(data)
+        for end in (one, other):
+            with suppress(OSError):
+                end.shutdown(socket.SHUT_RDWR)
+
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as listener:
+        listener.bind(path)
+        listener.listen()
+        begun = [threading.Thread(target=accept)]
+        begun[0].start()
+        try:
+            yield
+        finally:
+            listener.shutdown(socket.SHUT_RDWR)
+            begun[0].join()
+            for one in begun:
+                one.join()
+
+
+def test_one_that_fails_keeps_no_other(
+    daemon: DaemonProcess, asking: SessionClient, folder: Path, tmp_path: Path
+) -> None:
+    names = ("a first", "b refused", "c hung up on", "d last")
+    for name in names:
+        entry = wire.NewEntry("app.note", b"{}", name, at_ms=1)
+        asking.ask(partial(wire.Append, session_id=name, entries=[entry], unowned=True))
+    (folder / f"{path_name(names[1])}.1.walld.gz").mkdir()
+    path = str(tmp_path / "relay")
+    words = ("session", "archive", "--older-than", "30d", "--to", str(folder), "--json")
+    with relay(path, daemon.socket_path, names[2].encode()):
+        done = daemon.cli(*words, "--socket", path)
+    told = json.loads(done.stdout)
+    assert (done.returncode, done.stderr, told["kept"]) == (1, b"", [])
+    assert sorted(one["session"] for one in told["archived"]) == ["a first", "d last"]
+    reasons = {one["session"]: one["reason"] for one in told["failed"]}
+    assert reasons.keys() == {"b refused", "c hung up on"}
+    assert "Is a directory" in reasons["b refused"]
+    assert "the daemon hung up" in reasons["c hung up on"]
+    left = [one.session_id for one in daemon.reader.sessions()]
+    assert sorted(left) == ["b refused", "c hung up on"]
+    # A line each, where a person reads it.
+    done = daemon.cli(*words[:-1], "--socket", daemon.socket_path)
+    assert (done.returncode, len(done.stdout.splitlines())) == (1, 1)
+    assert done.stderr.startswith(b"walld: session b refused: "), done.stderr
+    assert len(done.stderr.splitlines()) == 1
 
 
 def test_a_file_that_is_cut_or_changed_brings_nothing(
@@ -398,3 +503,58 @@ def test_two_that_archive_at_once_make_one_file(daemon: DaemonProcess, folder: P
     assert session.messages() is None
     with open(only(folder), "rb") as file:
         assert archive_text.read(lines_of(file, "")).session_id == "s"
+
+
+@needs_strace
+@pytest.mark.parametrize("meanwhile", ["archived", "deleted", "gone on with"])
+def test_a_file_that_has_its_name_is_never_removed(
+    meanwhile: str, daemon: DaemonProcess, cli: Cli, folder: Path
+) -> None:
+    """The first is stopped as it gives its file the name, which lets another one in."""
+    session = daemon.reader.session("s")
+    session.message("user", "hello")
+    words = ("session", "archive", "s", "--to", str(folder))
+    stopping = ("-f", "-o", "/dev/null", "-e", "inject=rename:signal=STOP:when=1")
+    first = subprocess.Popen(
+        [
+            *(str(shutil.which("strace")), "-e", "trace=rename", *stopping),
+            *(sys.executable, "-m", "walld", *words),
+            *("--socket", daemon.socket_path, "--timeout", "60"),
+        ],
+        env=environment(),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        start_new_session=True,
+    )
+    file = folder / "s.1.walld.gz"
+    try:
+        until(file.exists, "a file that has its name")
+        if meanwhile == "archived":
+            assert cli(*words) == (0, f"archived: s, 1 events, {file}\n", "")
+        elif meanwhile == "deleted":
+            assert daemon.reader.delete("s")
+        else:
+            session.message("assistant", "and more")
+    finally:
+        os.killpg(first.pid, signal.SIGCONT)
+        out, err = (text.decode() for text in first.communicate(timeout=60))
+    assert only(folder) == file
+    with open(file, "rb") as held:
+        assert archive_text.read(lines_of(held, "")).last_seq == 1
+    if meanwhile != "gone on with":
+        assert (first.returncode, out, err) == (0, f"archived: s, 1 events, {file}\n", "")
+        return
+    assert (first.returncode, out) == (1, "")
+    assert err == (
+        f"walld: session s stays: it was gone on with meanwhile; {file} has it up to event 1\n"
+    )
+    # The older one brings nothing to the session that went on, and the next stands beside it.
+    assert json.loads(cli("session", "import", str(file), "--json")[1])["new"] == 0
+    assert len(session.events()) == 2
+    assert cli(*words)[:2] == (0, f"archived: s, 2 events, {folder / 's.2.walld.gz'}\n")
+    assert cli(*words)[:2] == (0, f"archived: s, 2 events, {folder / 's.2.walld.gz'}\n")
+    for name, new in (("s.1.walld.gz", 1), ("s.2.walld.gz", 1)):
+        code, out, err = cli("session", "import", str(folder / name), "--json")
+        assert (code, json.loads(out)["new"]) == (0, new), err
+    assert [one["content"] for one in session.messages() or ()] == ["hello", "and more"]
+    assert session.resume_check()["status"] == "ok"

@@ -11,8 +11,10 @@ The order, of each session:
 3. Judge again, by the last event that the file has: nothing was begun meanwhile.
 4. Delete the session where it still ends with that event (DeleteAt).
 
-Invariant: whenever this is killed the session is there, or its whole file is, or both: then the
-same command finds the file, compares it and goes on. No file that has its name is written again.
+Invariant: a file that has its name is whole, and nothing here writes or removes it again: another
+that archives the session may have deleted it because of that file. So whenever this is killed the
+session is there, or its whole file is, or both: then the same command finds the file, compares it
+and goes on. A session that was gone on with has an older archive beside it.
 """
 
 from __future__ import annotations
@@ -36,6 +38,7 @@ from walld_client.paths import path_name
 from walld_client.query.requests import decode_bytes
 from walld_client.wire import messages as wire
 
+from walld.cli.client import Unavailable
 from walld.cli.exit_codes import CANNOT, DONE, NOTHING, USAGE, complain
 from walld.cli.session_client import SessionClient
 from walld.cli.show import as_json
@@ -43,6 +46,9 @@ from walld.errors import FormatError, WalldError
 from walld.escape import escaped_line
 from walld.foreign import archive_text
 from walld.ledger.line import line_seq
+from walld.sessions.gate.children import open_children
+from walld.sessions.state.entries import events_of
+from walld.sessions.state.events import link_of
 
 __all__ = ["lines_of", "run"]
 
@@ -71,6 +77,14 @@ class _Archived(NamedTuple):
     bytes: int
 
 
+class _Told(NamedTuple):
+    """What became of each. kept, failed: session -> why it stays; why nobody knows."""
+
+    archived: list[_Archived]
+    kept: dict[str, str]
+    failed: dict[str, str]
+
+
 def run(asking: SessionClient, options: argparse.Namespace) -> int:
     """Archive the session, or all that are old."""
     if (options.session is None) == (options.older_than is None):
@@ -80,37 +94,73 @@ def run(asking: SessionClient, options: argparse.Namespace) -> int:
     if not options.to or not folder.is_dir():
         complain(f"--to {options.to}: there is no such directory")
         return USAGE
-    wanted = [options.session] if options.session is not None else _old(asking, options.older_than)
-    done: list[_Archived] = []
-    kept: dict[str, str] = {}
-    for session_id in wanted:
-        try:
-            done.append(_archive(asking, session_id, folder))
-        except Unsupported:
-            raise
-        except (_Kept, Refused) as why:
-            kept[session_id] = str(why)
-        except _Gone:
-            if options.session is None:
-                continue  # somebody deleted it meanwhile
-            if (before := _earlier(session_id, folder)) is None:
-                complain(f"there is no session {session_id}")
-                return NOTHING
-            done.append(before)
-        if not options.json:
-            _say(session_id, done, kept)
+    told = _Told([], {}, {})
+    if options.session is None:
+        return _all_old(asking, options, folder, told)
+    try:
+        _one(asking, options.session, folder, told)
+    except _Gone:
+        if (before := _earlier(options.session, folder)) is None:
+            complain(f"there is no session {options.session}")
+            return NOTHING
+        told.archived.append(before)
     if options.json:
-        told = [{"session": name, "reason": why} for name, why in kept.items()]
-        print(as_json({"archived": [one._asdict() for one in done], "kept": told}))
-    return CANNOT if kept else DONE
+        _print_json(told)
+    else:
+        _say(options.session, told)
+    return CANNOT if told.kept else DONE
 
 
-def _say(session_id: str, done: list[_Archived], kept: dict[str, str]) -> None:
-    if session_id in kept:
-        complain(f"session {session_id} stays: {kept[session_id]}")
-    elif done and done[-1].session == session_id:
-        one = done[-1]
+def _all_old(asking: SessionClient, options: argparse.Namespace, folder: Path, told: _Told) -> int:
+    """One that fails or is slow keeps no other; a daemon that is not there ends it."""
+    wanted = _old(asking, options.older_than)
+    try:
+        for session_id in wanted:
+            is_cut = False
+            try:
+                _one(asking, session_id, folder, told)
+            except _Gone:
+                continue  # somebody deleted it meanwhile
+            except Unsupported:
+                raise
+            except (WalldError, OSError) as why:
+                told.failed[session_id] = str(why)
+                is_cut = isinstance(why, Unavailable)
+            if not options.json:
+                _say(session_id, told)
+            if is_cut:
+                asking.reconnect()
+    finally:
+        if options.json:
+            _print_json(told)
+    return CANNOT if told.kept or told.failed else DONE
+
+
+def _one(asking: SessionClient, session_id: str, folder: Path, told: _Told) -> None:
+    try:
+        told.archived.append(_archive(asking, session_id, folder))
+    except Unsupported:
+        raise
+    except (_Kept, Refused) as why:
+        told.kept[session_id] = str(why)
+
+
+def _say(session_id: str, told: _Told) -> None:
+    if session_id in told.kept:
+        complain(f"session {session_id} stays: {told.kept[session_id]}")
+    elif session_id in told.failed:
+        complain(f"session {session_id}: {told.failed[session_id]}")
+    else:
+        one = told.archived[-1]
         print(escaped_line(f"archived: {session_id}, {one.events} events, {one.file}"), flush=True)
+
+
+def _print_json(told: _Told) -> None:
+    reasons = {
+        name: [{"session": session_id, "reason": why} for session_id, why in found.items()]
+        for name, found in (("kept", told.kept), ("failed", told.failed))
+    }
+    print(as_json({"archived": [one._asdict() for one in told.archived], **reasons}))
 
 
 def _old(asking: SessionClient, seconds: float) -> list[str]:
@@ -145,10 +195,13 @@ def _archive(asking: SessionClient, session_id: str, folder: Path) -> _Archived:
             if _at_rest(asking, session_id) != (last_seq, newest):
                 raise _Kept(_GONE_ON)
             _delete(asking, session_id, last_seq)
-        except (_Kept, _Gone, Unsupported):
-            if is_new:  # the session is there, or somebody deleted it
-                path.unlink()
+        except _Gone:
+            pass  # somebody deleted it, another archive of it, say: the file is whole
+        except Unsupported:
+            complain(f"session {session_id} stays, and {path} has it up to event {last_seq}")
             raise
+        except (_Kept, Refused) as why:
+            raise _Kept(f"{why}; {path} has it up to event {last_seq}") from None
     return _Archived(session_id, str(path), last_seq, size)
 
 
@@ -169,23 +222,26 @@ def _at_rest(asking: SessionClient, session_id: str) -> tuple[int, str | None]:
         if reason["code"] not in _OF_THE_WORKSPACE:
             raise _Kept(f"its gate is {gate['status']}: {reason['message']}")
     for link in asking.view(session_id, "find", type="child_of") or ():
-        _check_unneeded(asking, link["payload"])
+        _check_unneeded(asking, session_id, link["payload"])
     return state["last_seq"], gate["as_of"]
 
 
-def _check_unneeded(asking: SessionClient, work: dict[str, Any]) -> None:
+def _check_unneeded(asking: SessionClient, session_id: str, work: dict[str, Any]) -> None:
     """_Kept where it is the work of a call of another session, and that has no result there yet: it
-    would be looked for here.
+    would be looked for here. No view of it tells: to them what the child said is the result.
     """
-    parent, call_id, of = (work.get(name) for name in ("session", "call_id", "of"))
-    if not (isinstance(parent, str) and parent and isinstance(of, dict)):
+    if (link := link_of(work)) is None:
         return  # an application's own entry of that type
-    ended = asking.view(parent, "find", type="tool_finished")
-    if ended is not None and not any(
-        one["payload"].get("call_id") == call_id and of.get("turn") in (None, one.get("turn"))
-        for one in ended
-    ):
-        raise _Kept(f"it is the work of call {call_id} of session {parent}: no tool_finished there")
+    # Before the lines: what moves from a reply to the session meanwhile is in the lines.
+    gate = asking.view(link.session, "resume")
+    if gate is None:
+        return
+    which = f"it is the work of call {link.call_id} of session {link.session}"
+    if replies := gate["replies"]:
+        raise _Kept(f"{which}: reply {replies[0]['stream_id']} there is not released")
+    waiting = open_children(events_of(asking.lines(link.session) or ()))
+    if any(one.payload["session"] == session_id for one in waiting):
+        raise _Kept(f"{which}: it has no result there")
 
 
 def _text(asking: SessionClient, session_id: str, last_seq: int) -> Iterator[bytes]:
