@@ -49,13 +49,16 @@ LEAST: dict[str, dict[str, Any]] = {
     "queued": {"content": "x", "kind": "input"},
     "dequeued": {"target": "e1"},
     "tool_progress": {"call_id": "c"},
+    "model_call": {"stream": "r", "step": 1, "at_ms": 1},
     "app.x": {},
 }
 """What each type must hold; the others nothing."""
 MORE = (
     *("_artifact", "_foreign", "_message_id", "_turn", "_wal_stream", "_wal_seq", "tool_calls"),
     *("tool_call_id", "tool_results", "attachments", "result", "arguments", "reasoning", "by"),
-    *("_message", "kind", "passed", "error_class", "of"),
+    *("_message", "kind", "passed", "error_class", "of", "outcome", "started_at_ms", "synthetic"),
+    *("calls", "results", "arguments_hash", "side_effect", "resume_policy", "idempotency", "key"),
+    *("_wal_last_seq", "_wal_started_at", "_partial", "_partial_reason", "status", "usage"),
 )
 FIELDS = sorted({field.name for fields in KNOWN.values() for field in fields} | set(MORE))
 VALUES: tuple[Any, ...] = ("e1", {}, [7])
@@ -81,6 +84,21 @@ def _places(kind: str) -> list[tuple[str, int]]:
     """Each field, and which value it is tried with first."""
     at = KINDS.index(kind)
     return [(name, (at + n) % len(VALUES)) for n, name in enumerate(FIELDS)]
+
+
+@pytest.mark.parametrize("name", FIELDS)
+def test_no_value_in_an_item_of_a_message_ends_a_view(name: str) -> None:
+    """Of a call, or of a result, that it names beside its text, or that what is left of one has."""
+    for value in VALUES:
+        call = {"id": "c", "call_id": "c", "name": "t", "arguments": "{}", "seq": 1} | {name: value}
+        log = Log()
+        log.submit("t1")
+        log.add("tool_intent", {"call_id": "c", **RISK}, turn="t1")
+        said = {"role": "assistant", "tool_calls": [call], "tool_results": [call]}
+        log.offer("message", said, turn="t1")
+        log.offer("message", {"role": "tool", "tool_call_id": "c", "content": "x"} | {name: value})
+        log.offer("model_call", LEAST["model_call"] | {"calls": [call], "results": [call]})
+        _look_at(log.events, (name, value))
 
 
 def _taken(kind: str, given: dict[str, Sequence[Any]]) -> int:

@@ -45,7 +45,7 @@ def model_calls(
         facts = facts_in(payload)
         if not isinstance(payload.get("at_ms"), int) and payload.get("error_class") is None:
             continue  # it tells of tool calls alone
-        key = stream, payload.get("started_at_ms"), step, turn
+        key = stream, _int_in(payload, "started_at_ms"), step, turn
         told = found.get(key)
         if told is None:
             told = found[key] = {

@@ -316,8 +316,9 @@ class Calls:
         """By a reply whose adapter sees requests alone: of calls that it does not say."""
         for one in _dicts(results):
             call = self._answerable_call(turn, str(one.get("id")))
-            if call is not None and not call.has_result and one.get("outcome") in _RESULTS:
-                call.given["said"], call.word = one.get("result"), one["outcome"]
+            word = _result_word(one)
+            if call is not None and not call.has_result and word is not None:
+                call.given["said"], call.word = one.get("result"), word
 
     # --- what is left of a reply that went --------------------------------------------------------
 
@@ -540,8 +541,7 @@ class Calls:
         call.mixed |= stage in _GOES_ON and call.begun.seq < self._hole
         if kind == "tool_finished":
             if call.word is None:
-                told = payload.get("outcome")
-                call.word = told if told in _RESULTS else _WORDS[str(stage)]
+                call.word = _result_word(payload) or _WORDS[str(stage)]
             result = payload.get("result")
             if result is not None or call.word not in _CUT_OFF:
                 call.given["journal"] = result
@@ -879,9 +879,16 @@ def _is_block(block: object, kind: str) -> bool:
 
 def _take_result(call: CallAccount, one: Mapping[str, Any]) -> None:
     """What the item that says a call says that it gave."""
-    if one.get("outcome") in _RESULTS and "said" not in call.given:
+    word = _result_word(one)
+    if word is not None and "said" not in call.given:
         call.given["said"] = one.get("result")
-        call.word = call.word or one["outcome"]
+        call.word = call.word or word
+
+
+def _result_word(one: Mapping[str, Any]) -> str | None:
+    """Its outcome, where that is a result; what is no text says nothing."""
+    word = one.get("outcome")
+    return word if isinstance(word, str) and word in _RESULTS else None
 
 
 def _take_child(call: CallAccount) -> None:
