@@ -9,6 +9,7 @@ A child is of the same user as the session that names it: another user's is neve
 from __future__ import annotations
 
 import json
+import logging
 from typing import TYPE_CHECKING, Any, Final, NamedTuple
 
 import msgspec
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
     from walld.sessions.state.events import Event
 
 __all__ = ["ChildSessions", "Looking"]
+
+_log = logging.getLogger("walld.requests")
 
 _JUDGING: Final = ("explain", "pending", "resume")
 """Views that want a child's gate; the others what it said last."""
@@ -101,6 +104,9 @@ class ChildSessions:
             return Child(unread=str(error))
         except SourceGone:
             return None
+        except Exception:  # a bug met by a child costs its parent no view
+            _log.exception("what became of session %r is not known", link.session)
+            return Child(unread="a bug; see the log")
         if gate is None:
             return None
         told = {name: gate[name] for name in ("status", "reasons", "owner")}

@@ -163,6 +163,9 @@ class Standings:
             except (Refusal, ProtocolError, FormatError, OSError) as error:
                 _log.info("where a session stands is not known: %s", error)
                 word = None
+            except Exception:  # a bug met by one session costs no other
+                _log.exception("where session %r stands is not known", session_id)
+                word = None
             told[session_id] = word
         return told
 

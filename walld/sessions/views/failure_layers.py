@@ -120,7 +120,7 @@ def _found(
             yield "C2", event.seq, str(event.payload.get("reason") or "compaction failed")
         elif event.type == "model_call":
             kind = event.payload.get("error_class")
-            if isinstance(kind, str) and kind != "cancelled":
+            if isinstance(kind, str) and kind != "cancelled" and not _is_got_over(event, turn):
                 yield "C1" if kind == "context_length" else "P1", event.seq, kind
     for reply in unreleased:
         if reply.turn == turn_id and reply.status == "errored":
@@ -128,6 +128,18 @@ def _found(
     for call in account.calls.calls:
         if call.turn == turn_id and not call.is_served and call.superseded_by is None:
             yield from _of_call(call, turn)
+
+
+def _is_got_over(failed: Event, turn: TurnHistory) -> bool:
+    """The same reply said something in a later step: its entry, made as the reply went, stands
+    behind that all the same.
+    """
+    stream, step = failed.payload.get("stream"), failed.payload.get("step")
+    if not isinstance(step, int):
+        return False
+    said = [one.payload for one in turn.said if _is_said(one)]
+    later = [one.get("_wal_seq") for one in said if one.get("_wal_stream") == stream]
+    return any(isinstance(seq, int) and seq > step for seq in later)
 
 
 def _of_call(call: CallAccount, turn: TurnHistory) -> Iterator[tuple[str, int, str]]:

@@ -132,3 +132,18 @@ def test_an_application_s_own_word_of_the_session() -> None:
     assert found is not None
     assert (found["layer"], found["why"]) == ("lifecycle", "out of money")
     assert failure(Log()) is None
+
+
+def test_an_attempt_that_another_step_of_its_reply_made_good_is_no_failure() -> None:
+    """The daemon writes what is known of it behind the message, as the reply goes."""
+    log = Log()
+    log.submit("t")
+    said = {"role": "assistant", "content": "whole", "_wal_stream": "r", "_wal_seq": 4}
+    log.add("message", said, turn="t")
+    failed: dict[str, Any] = {"stream": "r", "step": 1, "calls": [], "error_class": "rate_limit"}
+    log.add("model_call", failed, turn="t", leaf=False)
+    log.add("turn_interrupted", {"reason": "stopped"}, turn="t")
+    found = evaluation(log.events)["failure"]
+    assert (found["layer"], found["why"]) == ("lifecycle", "stopped")
+    log.add("model_call", failed | {"step": 9, "error_class": "timeout"}, turn="t", leaf=False)
+    assert evaluation(log.events)["failure"]["why"] == "timeout", "nothing came behind that"
