@@ -296,5 +296,6 @@ def test_an_agent_with_a_callback_that_is_given_twice(
     replies = [walld.recover(stream_id=one) for one in ids]
     first, second = [one for one in replies if one is not None]
     assert results([first]) == ["4 degrees in Oslo", "4 degrees in Rome"]
-    assert [one.name for one in first.segments if one.kind == "custom"] == ["tool_started"] * 2
+    own = [one.name for one in first.segments if one.kind == "custom"]
+    assert [name for name in own if name != "model_call"] == ["tool_started"] * 2
     assert second.text == told(answer("chat", "after-tool"))["text"]

@@ -278,7 +278,7 @@ def test_where_to_go_on_at_the_provider(programs: Nursery, kept_by: DaemonProces
     """Trap 11: the response's id and how far it was, in the order of what was said."""
     trial = programs.run(wire="responses", how="hook", colour="sync", model="tool").done()
     reply = kept_by.orphan(stream_of(trial))
-    cursors = [one.result for one in reply.segments if one.kind == "custom"]
+    cursors = [one.result for one in reply.segments if one.name == "provider"]
     assert {one["id"] for one in cursors} == {"resp_1"}
     assert cursors[0] == {
         "wire": "openai-responses",
