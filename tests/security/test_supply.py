@@ -83,7 +83,6 @@ def closure(name: str) -> set[str]:
     return found
 
 
-@pytest.mark.sweep
 def test_the_bill_of_materials_is_what_a_user_installs(tmp_path: Path) -> None:
     """By what each distribution says it needs, and nothing of this machine."""
     path = tmp_path / "walld.cdx.json"

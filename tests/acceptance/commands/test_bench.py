@@ -53,7 +53,6 @@ def test_a_question_is_answered_with_a_table_and_a_file() -> None:
     assert "goals met" in done.stdout
 
 
-@pytest.mark.sweep
 def test_sessions_are_measured_with_all_their_goals() -> None:
     before = set(RESULTS.glob("*.json"))
     done = bench("sessions", "--quick")

@@ -139,7 +139,6 @@ def starts(
     ("number", "every"),
     [
         (errno.EIO, 3),
-        pytest.param(errno.EIO, 1, marks=pytest.mark.sweep),
         (errno.ESTALE, 11),
         (errno.EMFILE, 13),
     ],
