@@ -223,7 +223,7 @@ def test_every_length_of_a_log_is_clean_or_torn(
         assert code == (0 if size in ends and size else 1), size
 
 
-@pytest.mark.parametrize("each", [5, pytest.param(1, marks=pytest.mark.sweep)])
+@pytest.mark.parametrize("each", [5])
 def test_every_flipped_bit_of_what_is_synced_is_two(
     made: DamagedDirectory, capsys: pytest.CaptureFixture[str], each: int
 ) -> None:
