@@ -630,7 +630,7 @@ def test_one_within_another_uses_its_daemon(place: Place) -> None:
 
 ROUNDS = int(os.environ.get("WALLD_RUN_ROUNDS", "6"))
 """Of each of two lanes."""
-KILLS = int(os.environ.get("WALLD_RUN_KILLS", "3"))
+KILLS = int(os.environ.get("WALLD_RUN_KILLS", "6"))
 
 
 def test_whoever_comes_while_a_daemon_ends_has_one(place: Place) -> None:
