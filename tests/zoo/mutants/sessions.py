@@ -86,10 +86,10 @@ MUTANTS = (
     Mutant(
         "sessions: a turn is never interrupted",
         ENGINE + "session_log.py",
-        "        self.lost_turns.setdefault(turn)\n",
-        "        del turn\n",
+        "            self._disown(key)\n            self.lost(key, reason)\n",
+        "            self._disown(key)\n",
         "N5",
-        "s0",
+        "s139",
     ),
     Mutant(
         "sessions: a released reply of a turn is not taken again after a restart",
