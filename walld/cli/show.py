@@ -9,6 +9,8 @@ Invariant: what an agent or a model said never reaches the terminal unescaped; J
 from __future__ import annotations
 
 import json
+import os
+import sys
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Final
@@ -18,7 +20,7 @@ from walld_client.recovered.partial import PartialReply, Segment
 from walld.cli.page import columns
 from walld.escape import escaped, escaped_line
 
-__all__ = ["as_json", "details", "needs_somebody", "state_of", "table", "time"]
+__all__ = ["as_json", "details", "has_colour", "needs_somebody", "state_of", "table", "time"]
 
 _NEEDS: Final = ("cut", "blocked", "waits")
 
@@ -26,6 +28,11 @@ _NEEDS: Final = ("cut", "blocked", "waits")
 def as_json(value: object) -> str:
     """Indented, ASCII only, no control character as itself."""
     return json.dumps(value, indent=2).replace("\x7f", "\\u007f")
+
+
+def has_colour() -> bool:
+    """A person looks on, and did not ask for none."""
+    return sys.stdout.isatty() and "NO_COLOR" not in os.environ
 
 
 def state_of(reply: PartialReply) -> str:

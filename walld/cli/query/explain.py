@@ -12,7 +12,6 @@ import argparse
 import os
 import shlex
 import shutil
-import sys
 from itertools import pairwise
 from typing import Any, Final
 
@@ -24,7 +23,7 @@ from walld.cli.client import Daemon
 from walld.cli.exit_codes import DONE, NO_INPUT, NOTHING, complain
 from walld.cli.query.explain_page import render_explanation
 from walld.cli.session_client import SessionClient
-from walld.cli.show import as_json
+from walld.cli.show import as_json, has_colour
 from walld.sessions.gate.next_steps import DATA, DIR
 
 __all__ = ["run"]
@@ -52,7 +51,7 @@ def run(options: argparse.Namespace) -> int:
         print(as_json(told))
     else:
         width = shutil.get_terminal_size().columns
-        print(render_explanation(told, width=width, colour=_has_colour()))
+        print(render_explanation(told, width=width, colour=has_colour()))
     return DONE
 
 
@@ -105,7 +104,3 @@ def _data_of(daemon: Daemon) -> str | None:
     status = msgspec.msgpack.decode(daemon.ask(wire.Status(daemon.next_id())), type=dict[str, Any])
     data = status.get("data")
     return data if isinstance(data, str) else None
-
-
-def _has_colour() -> bool:
-    return sys.stdout.isatty() and "NO_COLOR" not in os.environ

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import os
 import secrets
 import shutil
 import sys
@@ -36,7 +35,7 @@ from walld.cli.session import archive, import_file
 from walld.cli.session.show import render_show
 from walld.cli.session.view import render_tree
 from walld.cli.session_client import SessionClient, say_breaks
-from walld.cli.show import as_json
+from walld.cli.show import as_json, has_colour
 from walld.escape import escaped, escaped_line
 from walld.foreign.export import to_otel
 from walld.ledger.line import LEDGER_VERSION
@@ -80,7 +79,7 @@ def _show(asking: SessionClient, options: argparse.Namespace) -> int:
     else:
         tree = asking.view(options.session, "tree")
         width = shutil.get_terminal_size().columns
-        print(render_show(told, options.session, width=width, colour=_has_colour(), tree=tree))
+        print(render_show(told, options.session, width=width, colour=has_colour(), tree=tree))
         _say_unsettled(asking, options.session)
     say_breaks(asking, options.session)
     return DONE
@@ -92,10 +91,6 @@ def _say_unsettled(asking: SessionClient, session_id: str) -> None:
         if one["action"] == "settle_tool":
             tool, call = escaped_line(str(one["tool"])), escaped_line(str(one["call_id"]))
             complain(f"{tool} (call {call}) may have run, and nothing says what became of it")
-
-
-def _has_colour() -> bool:
-    return sys.stdout.isatty() and "NO_COLOR" not in os.environ
 
 
 def _tree(asking: SessionClient, options: argparse.Namespace) -> int:
