@@ -206,11 +206,11 @@ def test_a_stranger_speaks_for_himself_alone_and_is_bounded(daemon: DaemonProces
         with Peer(daemon, None) as peer:  # type: ignore[arg-type]
             peer.send(hello)
             assert isinstance(peer.hear(), wire.Welcome)
-    found = [one.name for one in (daemon.data / "quarantine").iterdir()]
     until(lambda: (daemon.data / "made").stat().st_size > 200, "what was heard is written")
-    assert set(found) <= {ROW}
-    assert (daemon.data / "made").stat().st_size < 1000
     assert daemon.logged("knows of another log").count("knows of another log") == 1
+    assert daemon.terminate() == 0  # so that no row is half-way into its place
+    assert {one.name for one in (daemon.data / "quarantine").iterdir()} <= {ROW}
+    assert (daemon.data / "made").stat().st_size < 1000
 
 
 def test_a_client_of_this_log_brings_no_row(daemon: DaemonProcess, make_agent: MakeAgent) -> None:
