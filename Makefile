@@ -178,11 +178,11 @@ sbom: $(VENV)/made
 sim: $(VENV)/tools
 	PYTHONPATH=tests $(BIN)/python -m simulation $(if $(SEED),--seed $(SEED),--seeds $(SEEDS) --looks $(LOOKS) $(if $(SWEEP),--sweep))
 	$(if $(SEED),,PYTHONPATH=tests $(BIN)/python -m simulation.rot --every $(EVERY))
-	$(if $(SEED),,$(RUN_TESTS) tests/simulation)
+	$(if $(SEED),,$(RUN_TESTS) --dist load tests/simulation)
 
 zoo: $(VENV)/tools
 	PYTHONPATH=tests $(BIN)/python -m zoo $(if $(ONLY),--only '$(ONLY)')
-	$(if $(ONLY),,$(RUN_TESTS) tests/zoo)
+	$(if $(ONLY),,$(RUN_TESTS) --dist load tests/zoo)
 
 # With one target alone not its own tests.
 fuzz: $(VENV)/tools

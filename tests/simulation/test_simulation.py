@@ -120,20 +120,10 @@ def test_what_once_failed(seed: int) -> None:
     world.run(Plan.of(seed))
 
 
-@pytest.mark.parametrize("first", range(100_000, 100_100, 10))
-def test_some_seeds(first: int) -> None:
-    for seed in range(first, first + 10):
-        try:
-            world.run(Plan.of(seed))
-        except BaseException:
-            print(f"{Plan.of(seed)}\nagain: {command(Plan.of(seed))}")
-            raise
-
-
 @pytest.mark.parametrize("profile", PROFILES)
 def test_a_crash_at_some_verbs_of_a_short_run(profile: str) -> None:
     short = Plan.short(0, profile)
-    for at in range(1, world.run(short).disk_ops, 11):
+    for at in range(1, world.run(short).disk_ops, 31):
         for power in (False, True):
             world.run(replace(short, crash_at=at, power=power))
 
@@ -169,7 +159,7 @@ def test_a_seed_is_the_same_run_in_every_process() -> None:
     script = (
         "import sys; from simulation import world; from simulation.plan import Plan\n"
         "for seed in (3, 11, 323, 647): print(world.run(Plan.of(seed)).digest)\n"
-        "for seed in (1, 6, 3000): print(world.run(Plan.of_sessions(seed)).digest)"
+        "for seed in (1, 6): print(world.run(Plan.of_sessions(seed)).digest)"
     )
     here = Path(__file__).parent.parent
     where = os.pathsep.join([str(here), *filter(None, sys.path)])
