@@ -11,7 +11,7 @@ PYTEST ?= -q
 # Most tests wait for processes, so there are more of them at a time than cores. 0: one by one.
 WORKERS ?= 4
 # Folders of tests/ with targets of their own; `make test` runs all others (.ci/fast.py has the same list).
-OWN_TARGETS := adapters crash fuzz kernel nfs rivals simulation upgrade zoo
+OWN_TARGETS := adapters crash fuzz install kernel nfs rivals simulation upgrade zoo
 RUN_TESTS = $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile $(PYTEST)
 SEEDS ?= 0..300
 LOOKS ?= 1
@@ -132,6 +132,7 @@ test-node: $(VENV)/made
 
 test-install: $(VENV)/tools
 	@$(WITH_NODE); $(BIN)/python .ci/install.py
+	$(RUN_TESTS) tests/install
 
 # Wants a clean tree: what it writes is said of a commit.
 nightly: $(VENV)/tools

@@ -34,7 +34,8 @@ VECTORS_TESTS: Final = (
 NODE: Final = "clients/node"
 NODE_VECTORS_TEST: Final = "test/wire/vectors.test.ts"
 OWN_TARGETS: Final = {
-    "adapters", "crash", "fuzz", "kernel", "nfs", "rivals", "simulation", "upgrade", "zoo"
+    "adapters", "crash", "fuzz", "install", "kernel", "nfs", "rivals", "simulation", "upgrade",
+    "zoo",
 }  # fmt: skip
 """Folders of tests/ that `make test` leaves to other targets; the Makefile has the same list."""
 FILES_MAX: Final = 32

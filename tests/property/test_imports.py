@@ -202,7 +202,7 @@ def assert_no_laxer(
         assert (ours["status"] == "blocked") >= asks
 
 
-@settings(max_examples=200)
+@settings(max_examples=100)
 @given(
     logs,
     logs,
@@ -241,7 +241,13 @@ def test_the_gate_of_an_import_is_no_laxer(
                     here.say(word, payload, turn, place)
 
 
-@settings(max_examples=200)
+def without_new_ids(gate: dict[str, Any]) -> dict[str, Any]:
+    """Without those that each import draws for entries of its own."""
+    calls = [one | {"of": one["of"] | {"entry": None}} for one in gate["calls"]]
+    return gate | {"as_of": None, "calls": calls}
+
+
+@settings(max_examples=100)
 @given(logs, st.sets(st.integers(1, 12), max_size=2), st.integers(0, 8))
 def test_an_import_that_is_killed_lets_nothing_run(
     steps: list[Any], lost: set[int], requests: int
@@ -272,7 +278,7 @@ def test_an_import_that_is_killed_lets_nothing_run(
             ended = tool.turn and history_of(here.events).turns[tool.turn].state.terminal_seq
             assert tool.intent.id in named or is_settled or ended
     here.take(left, log.state.last_seq)
-    assert resume(here.events) | {"as_of": None} == resume(whole.events) | {"as_of": None}
+    assert without_new_ids(resume(here.events)) == without_new_ids(resume(whole.events))
 
 
 @settings(max_examples=100)

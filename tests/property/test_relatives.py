@@ -260,7 +260,7 @@ GIVEN_AGAIN = [
 """On a branch from before its result, which comes to the fork behind the start of the second."""
 
 
-@settings(max_examples=400)
+@settings(max_examples=150)
 @example(GIVEN_AGAIN, [("import", 1, 0)])
 @example([*GIVEN_AGAIN[:3], ("back", 0, 1), *GIVEN_AGAIN[4:]], [("by_name", 0, "t1", "c1"), FORK])
 @given(beginnings, st.lists(steps, max_size=6))

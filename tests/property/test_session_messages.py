@@ -16,7 +16,7 @@ from walld.sessions.state.path import path_events, places
 from walld.sessions.views.messages import edit_target, messages
 from walld.sessions.views.tree import labels_of, tree
 
-law = settings(max_examples=250)
+law = settings(max_examples=120)
 back = st.sampled_from([0, 0, 0, 1, 1, 2, 3, 6])
 texts = st.sampled_from("abcdef")
 

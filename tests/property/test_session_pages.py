@@ -315,7 +315,7 @@ def test_pages_with_unreleased_replies_are_slices() -> None:
     assert min(seen.pages, seen.widened, seen.tails) > 10, vars(seen)
 
 
-@settings(max_examples=100)
+@settings(max_examples=50)
 @given(conversations())
 def test_pages_of_conversations_are_slices(log: Log) -> None:
     seen = Seen()

@@ -249,7 +249,7 @@ def assert_safe(call: Call, may: str, verdict: str) -> None:
         assert call.effect != "external-write" or call.policy == "rerun-after-check"
 
 
-Tools.TestCase.settings = settings(max_examples=100, stateful_step_count=20)
+Tools.TestCase.settings = settings(max_examples=50, stateful_step_count=20)
 TestTools = Tools.TestCase
 
 paths = st.sampled_from(["a", "b", "c"])
@@ -268,7 +268,7 @@ def fingerprint(committed: dict[str, str], tree: dict[str, str], seen: str) -> d
     }
 
 
-@settings(max_examples=200)
+@settings(max_examples=100)
 @given(trees, trees | st.none(), st.sets(paths), st.booleans(), st.booleans(), st.booleans())
 def test_the_same_is_the_same_without_git(
     then: dict[str, str],
@@ -294,7 +294,7 @@ def test_the_same_is_the_same_without_git(
         assert compared.verdict == "same"
 
 
-@settings(max_examples=300)
+@settings(max_examples=120)
 @given(trees, trees, trees | st.none(), st.sets(paths), st.booleans(), st.data())
 def test_the_same_is_the_same(
     committed: dict[str, str],
@@ -409,7 +409,7 @@ def assert_not_again(gate: dict[str, Any], begun: dict[str, str], left: list[Eve
         assert gate["status"] == "blocked" or begun[event.id] not in least
 
 
-@settings(max_examples=300)
+@settings(max_examples=120)
 @given(worked(), st.data())
 def test_what_ran_is_not_run_again_whatever_is_lost(log: Log, data: st.DataObject) -> None:
     """Also once a repair has written down what is lost, and where the turn was completed."""
@@ -431,7 +431,7 @@ def assert_can_be_settled(events: list[Event]) -> None:
     assert resume(events)["tools"] == []
 
 
-@settings(max_examples=300)
+@settings(max_examples=120)
 @given(worked(), st.data())
 def test_what_ran_is_not_run_again_in_a_fork(log: Log, data: st.DataObject) -> None:
     """Wherever it was forked, of a whole session or of a damaged one; in a fork of it too, and
@@ -466,7 +466,7 @@ def fork_of(events: list[Event], at: str | None, whole: bool, last_seq: int) -> 
     return events_of(forked_session(events_of(lines), request, 0, 5, last_seq).lines)
 
 
-@settings(max_examples=200)
+@settings(max_examples=100)
 @given(worked(), st.data())
 def test_what_never_started_is_not_said_to_have(log: Log, data: st.DataObject) -> None:
     """In forks of what is whole, and of forks."""

@@ -22,7 +22,7 @@ from walld.sessions.views.audit import audit
 from walld.sessions.views.messages import messages
 from walld.sessions.views.projections import PROJECTIONS, project
 
-law = settings(max_examples=120)
+law = settings(max_examples=60)
 
 turns = st.sampled_from(["t1", "t2", "t3"])
 calls = st.sampled_from(["c1", "c2"])
@@ -442,7 +442,7 @@ class Sessions(RuleBasedStateMachine):
         assert {turn.turn_id for turn in state.journal.open_turns()} == still
 
 
-Sessions.TestCase.settings = settings(max_examples=60, stateful_step_count=30)
+Sessions.TestCase.settings = settings(max_examples=40, stateful_step_count=30)
 TestSessions = Sessions.TestCase
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import time
 from collections.abc import Callable
 
 from agents.process import Nursery, Obedient
@@ -64,12 +65,13 @@ def test_more_signals_change_nothing(
     daemon = daemon_on_each
     nursery = make_nursery(daemon)
     daemon.freeze()
-    ids, board = nursery.stream(200_000, streams=20)
+    ids, board = nursery.stream(80_000, streams=20)
     nursery.ended()
     assert daemon.process is not None
     daemon.thaw()
     while daemon.process.poll() is None:
         daemon.process.send_signal(signal.SIGTERM)
+        time.sleep(0.001)
     assert daemon.ended() == 0
     found = {reply.stream_id: reply for reply in daemon.offline()}
     for at, stream_id in enumerate(ids):

@@ -26,7 +26,7 @@ from walld.ledger.line import chain_of, header_line, make_line
 from walld.ledger.store import LedgerStore
 
 PAYLOAD = b'{"role":"user","content":"%s"}' % (b"x" * (250 * limits.KIB))
-LINES = 700
+LINES = 500
 READERS = 10
 MOST_BYTES = 64 * limits.MIB
 _PATIENCE_SECONDS = 300.0

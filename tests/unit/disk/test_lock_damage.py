@@ -30,9 +30,8 @@ RECORD = lock_record(TOLD)
 
 def damages() -> Iterator[tuple[str, bytes]]:
     for at in range(len(RECORD.rstrip(b" "))):
-        for bit in (0, 3, 6):
-            flipped = bytes([RECORD[at] ^ 1 << bit])
-            yield f"byte {at} bit {bit}", RECORD[:at] + flipped + RECORD[at + 1 :]
+        flipped = bytes([RECORD[at] ^ 1 << 3])  # of the version's digit: a newer one
+        yield f"byte {at}", RECORD[:at] + flipped + RECORD[at + 1 :]
     for length in range(len(RECORD.rstrip(b" "))):
         yield f"cut to {length}", RECORD[:length]
     yield "zeros", bytes(LOCK_BYTES)
@@ -65,7 +64,7 @@ def test_a_start_goes_on_in_its_log_or_says_what_to_do(
             try:
                 owner = own(str(data), disk)
             except FormatError as error:
-                refused.append((name[:6], str(error)))
+                refused.append((name, str(error)))
                 assert (data / LOCK_NAME).read_bytes() == damaged
                 continue
             recovered = recover_storage(

@@ -201,7 +201,7 @@ line = (
 
 @pytest.mark.parametrize("name", FORMATS)
 @given(st.data())
-@settings(max_examples=150)
+@settings(max_examples=60)
 def test_any_lines_give_entries_or_are_counted(name: str, data: st.DataObject):
     given_lines = data.draw(st.lists(line, max_size=12))
     try:
@@ -339,7 +339,7 @@ def test_to_otel():
 
 
 @given(st.lists(st.dictionaries(keys | st.just("tool_calls"), values), max_size=5))
-@settings(max_examples=100)
+@settings(max_examples=60)
 def test_to_otel_takes_anything(messages: list[dict[str, object]]):
     assert len(to_otel(messages)) == len(messages)
 

@@ -95,7 +95,7 @@ def test_no_tombstone_goes_before_it_is_written(tmp_path: Path, made: DamagedDir
 
     async def main() -> None:
         async with living(Home(tmp_path), plant) as virtual:
-            await anyio.sleep(2000)
+            await anyio.sleep(400)
             assert made.file(1).exists()
             failing.clear()
             await until(lambda: not made.file(1).exists())
@@ -122,18 +122,18 @@ def test_what_was_released_stays_so_while_its_partial_cannot_be_removed(
                 agent.send(wire.Resume(wire.Start(1, 0, "s1", "chat"), 2, 1, 2))
                 agent.send(wire.End(1, 2, True, "stop"), wire.Release(1, 3))
                 await agent.drain("synced")
-            await anyio.sleep(1000)
+            await anyio.sleep(300)
             assert not made.file(1).exists()
         for _ in range(2):
             async with living(Home(tmp_path)) as virtual:
                 assert await recovered(virtual, "s1") is None
                 assert find(str(made.path)).replies == []
-                await anyio.sleep(1000)
+                await anyio.sleep(300)
         assert partial.exists()
         fails.clear()
         for _ in range(2):
             async with living(Home(tmp_path)) as virtual:
-                await anyio.sleep(1000)
+                await anyio.sleep(300)
                 assert await recovered(virtual, "s1") is None
         assert not partial.exists()
         assert not (made.path / GONE_PATH).exists()
@@ -163,7 +163,7 @@ def test_no_tombstone_goes_before_the_partial_had_its_turn(
                     agent.send(wire.Resume(wire.Start(1, 0, "s1", "chat"), 2, 1, 2))
                     agent.send(wire.End(1, 2, True, "stop"), wire.Release(1, 3))
                     await agent.drain("synced")
-                await anyio.sleep(1000)
+                await anyio.sleep(300)
                 await virtual.crash()
         async with living(Home(tmp_path)) as virtual:
             assert await recovered(virtual, "s1") is None

@@ -136,7 +136,13 @@ def starts(
 
 
 @pytest.mark.parametrize(
-    ("number", "every"), [(errno.EIO, 1), (errno.ESTALE, 11), (errno.EMFILE, 13)]
+    ("number", "every"),
+    [
+        (errno.EIO, 4),
+        (errno.ESTALE, 11),
+        (errno.EMFILE, 13),
+        pytest.param(errno.EIO, 1, marks=pytest.mark.sweep),
+    ],
 )
 def test_an_error_that_passes_changes_nothing(starts: Starts, number: int, every: int) -> None:
     for at in range(0, len(starts.told), every):
