@@ -62,6 +62,10 @@ MORE = (
 )
 FIELDS = sorted({field.name for fields in KNOWN.values() for field in fields} | set(MORE))
 VALUES: tuple[Any, ...] = ("e1", {}, [7])
+PAGES = [
+    {"format": form, "last": last, "unknown": unknown}
+    for form, last, unknown in (("plain", 1, "say"), ("openai", 2, "drop"), ("anthropic", 3, "say"))
+]
 KINDS = sorted({*KNOWN, "app.x"})
 
 
@@ -116,6 +120,11 @@ def _look_at(events: list[Event], what: object) -> None:
             json.dumps(project(view, events, {}))
         except Exception as error:
             raise AssertionError(f"{view} of {what}: {error!r}") from error
+    for asked in PAGES:
+        try:
+            json.dumps(project("messages", events, asked))
+        except Exception as error:
+            raise AssertionError(f"a page {asked} of {what}: {error!r}") from error
     state = SessionState()
     for event in events:
         state.apply(event)

@@ -55,7 +55,7 @@ from walld.sessions.state.tools import TOOL_TYPES, ToolState, take_tool, tool_st
 
 __all__ = ["UNDECLARED", "Calls", "Unreleased", "calls_in", "calls_of_events", "results_in"]
 
-_RESULTS: Final = frozenset(("done", "failed", "timeout", "cancelled"))
+_RESULTS: Final = ("done", "failed", "timeout", "cancelled")
 _CUT_OFF: Final = frozenset(("timeout", "cancelled"))
 """Results that say nothing where they have no text: what was done by then is not known."""
 _WITH_WORD: Final = frozenset(("journal", "said"))

@@ -23,7 +23,7 @@ _MAY_HAVE_RUN: Final = (
     " taken effect. Check before you do it again."
 )
 _ENDS: Final = ("finished", "failed", "observed", "denied")
-_UNKNOWN: Final = frozenset(("unknown", "running"))
+_UNKNOWN: Final = ("unknown", "running")  # no set: what an application says may be no word
 _NOT_KEPT: Final = " Its arguments were not kept."
 _CUT_OFF: Final = "This call was cut off ({}); what it had done by then is not known."
 

@@ -43,7 +43,7 @@ _OF_GATE: Final = (
 _OF_FAILED: Final = (
     *("turn", "stream", "at_ms", "model", "provider", "request_id", "error_class", "error_kind"),
 )
-_CALLS: Final = frozenset(("tool_use", "tool_result", "thinking"))
+_CALLS: Final = ("tool_use", "tool_result", "thinking")
 """Blocks that are told elsewhere, or not meant for the user."""
 _CAME: Final = {"forked": "fork", "imported": "import"}
 

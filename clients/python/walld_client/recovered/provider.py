@@ -64,8 +64,9 @@ FORMATS: Final = ("plain", "openai", "anthropic")
 _SYSTEM: Final = frozenset(("system", "developer"))
 _THINKING: Final = frozenset(("thinking", "redacted_thinking"))
 _TOOL_BLOCKS: Final = frozenset(("tool_use", "tool_result"))
-_RESULTS: Final = frozenset(("done", "failed", "timeout", "cancelled"))
-_FAILED: Final = _RESULTS - {"done"}
+_RESULTS: Final = ("done", "failed", "timeout", "cancelled")  # no set: an outcome may be no word
+_FAILED: Final = _RESULTS[1:]
+
 TOOL_RESULT_CHARS: Final = 16_384
 """Of a result that a journal or a reply has, so many go to a provider."""
 _GOES_ON: Final = "(the conversation goes on)"
