@@ -74,6 +74,7 @@ class _Drawer:
         if any(one["outcome"] == "unknown" for one in told["replaced"]):
             known = "of each call that is open; what was replaced may have run, too"
         self._rows("UNKNOWN", told["unknown"], self._unknown, known)
+        self._rows("WAITS to be said", told["queued"], self._queued)
         self._rows("NOTES", told["notes"], self._note)
         self._may(told["may"])
 
@@ -87,6 +88,9 @@ class _Drawer:
         at = f"resume-check: {cell(gate['status'])}; it stands {stopped}"
         turn = f"turn {cell(gate['turn'])}" if gate["turn"] is not None else ""
         self.page.words([("dim", at)], [("dim", turn)], "  ")
+        if (lifecycle := told["lifecycle"]) is not None and lifecycle["is_said"]:
+            why = f": {cell(plain(lifecycle['reason']))}" if lifecycle["reason"] else ""
+            self._dim(f"the program said: {cell(lifecycle['state'])}{why}", "  ")
 
     def _rows(
         self,
@@ -157,9 +161,15 @@ class _Drawer:
 
     def _refused(self, row: Mapping[str, Any]) -> None:
         who = "by the user" if row["denied_by"] == "user" else "by a policy"
+        if row["denied_by_name"]:
+            who += f" ({cell(row['denied_by_name'])})"
         self._named(row, [("red", f"denied {who}")])
         if row["denied_because"]:
             self._value("because: ", row["denied_because"], None)
+
+    def _queued(self, row: Mapping[str, Any]) -> None:
+        self.page.words([(None, _at(row["at_ms"])), ("bold", cell(row["kind"]))], [], "  ")
+        self._text(row["content"], row["content_cut"], "      ")
 
     def _replaced(self, row: Mapping[str, Any]) -> None:
         may = ", and it may have run" if row["outcome"] == "unknown" else ""
@@ -242,10 +252,12 @@ class _Drawer:
             at = _at(row["since_ms"]) if row["action"] == "wait" else ""
             since = f" (since {at})" if at else ""
             self.page.block(f"* {about}{row['what']}{since}", "  ", _LINES_MAX, "yellow")
+            if row["asked_because"]:
+                self._value("because: ", row["asked_because"], None)
             if row["action"] in ("decide", "run"):  # it stands under no other heading
-                self._value(
-                    f"effect: {row['side_effect']}; ", row["arguments"], row["arguments_cut"]
-                )
+                effect, arguments = f"effect: {row['side_effect']}", row["arguments"]
+                mark = effect if arguments is None else f"{effect}; "
+                self._value(mark, "" if arguments is None else arguments, row["arguments_cut"])
             typed = [(escaped_line(one["command"]), one["what"]) for one in maps(row["commands"])]
             width = max((len(command) for command, _ in typed), default=0)
             for command, what in typed:

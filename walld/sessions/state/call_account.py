@@ -268,13 +268,28 @@ class CallAccount:
 
     def denied_by(self) -> tuple[str, object]:
         """Who denied it, and why."""
-        said = [one for one in self.words if tool_state_of(one.type, one.payload) == "denied"]
-        if self.settled is not None and self.settled.payload["word"] == "denied":
-            said.append(self.settled)
-        if not said:
+        said = self._last_word("denied")
+        if said is None:
             return "A policy", None
-        who = "A policy" if said[-1].type == "tool_decision" else "The user"
-        return who, said[-1].payload.get("reason") or said[-1].payload.get("note")
+        who = "A policy" if said.type == "tool_decision" else "The user"
+        return who, _why(said)
+
+    def denier(self) -> object:
+        """The name that the denial gives: of a person, or of a policy. None where it gives none."""
+        said = self._last_word("denied")
+        return None if said is None else said.payload.get("by") or said.payload.get("policy")
+
+    def asked_because(self) -> object:
+        """Why a person is asked, as it was said last; None where nobody said."""
+        asked = [one for one in self.words if tool_state_of(one.type, one.payload) == "asked"]
+        return next((why for one in reversed(asked) if (why := _why(one)) is not None), None)
+
+    def _last_word(self, state: str) -> Event | None:
+        """What made the call that, if anything did."""
+        if self.settled is not None and self.settled.payload["word"] == state:
+            return self.settled
+        said = (one for one in self.words if tool_state_of(one.type, one.payload) == state)
+        return max(said, key=lambda one: one.seq, default=None)
 
     def fits(self, name: object, arguments: object, hashed: str | None = None) -> bool:
         """Of that tool, with arguments that are equal as JSON; what is not known fits.
@@ -402,3 +417,7 @@ def json_key(arguments: object) -> object:
         return json.dumps(arguments, sort_keys=True)
     except (ValueError, RecursionError):
         return id(arguments)
+
+
+def _why(said: Event) -> object:
+    return said.payload.get("reason") or said.payload.get("note")

@@ -31,6 +31,7 @@ from walld.sessions.state.call_account import OPEN, CallAccount
 from walld.sessions.state.events import Event, check_payload
 from walld.sessions.state.path import path, path_events, places
 from walld.sessions.views.messages import Fate, fates, submitted_message
+from walld.sessions.views.session_facts import lifecycle, queue
 from walld.sessions.views.transcript import tool_view
 
 __all__ = ["explain"]
@@ -70,7 +71,9 @@ def explain(
     of the same message took the place of. unknown: those that may have run; running: the same, at
     which a living process is. verified: the last entry of each name. spent: budget, tokens.
     model_failed: calls of the model that failed, in order. saying:
-    replies that are not released. may: `next_steps`. notes: what is not there any more, and why.
+    replies that are not released. queued: input that waits. lifecycle: as the session's state has
+    it. may: `next_steps`, and asked_because: why a person is asked of the call. notes: what is not
+    there any more, and why.
     Long texts are cut: `..._cut` is their whole length in characters (of an artifact, in bytes),
     None where nothing is cut; what a reply was saying is whole. Times are ms since 1970. Raises
     BadArgument.
@@ -103,6 +106,11 @@ def explain(
         if one["outcome"] == "unknown"
         if one["may"] != "read_result"
     ]
+    because = {
+        (one.turn, one.call_id, names[id(one)]): one.asked_because()
+        for one in account.calls.calls
+        if one.outcome in OPEN
+    }
     spent = gate["budget"]
     return {
         "session": session,
@@ -139,7 +147,12 @@ def explain(
         "saying": [_saying(one) for one in replies],
         "unknown": [one for one in unknown if one["why"] not in _WORKED_ON],
         "running": [one for one in unknown if one["why"] in _WORKED_ON],
-        "may": next_steps(session, gate, replies, _stopped(gate, account)),
+        "queued": [_waiting(one) for one in queue(events)],
+        "lifecycle": lifecycle(events),
+        "may": [
+            one | {"asked_because": because.get((one["turn"], one["call_id"], one["n"]))}
+            for one in next_steps(session, gate, replies, _stopped(gate, account))
+        ],
         "notes": _notes(events, breaks),
     }
 
@@ -155,6 +168,12 @@ def _stopped(gate: Mapping[str, Any], account: History) -> str | None:
 
 
 # --- what was asked -------------------------------------------------------------------------------
+
+
+def _waiting(one: Mapping[str, Any]) -> dict[str, Any]:
+    content, cut = _words(one)
+    row = {name: one[name] for name in ("id", "kind", "message_id", "at_ms")}
+    return row | {"content": content, "content_cut": cut}
 
 
 def _asked(events: Sequence[Event], account: History) -> list[dict[str, Any]]:
@@ -296,7 +315,8 @@ def _closed_call(call: CallAccount, n: int) -> dict[str, Any]:
 
 def _refusal(call: CallAccount) -> dict[str, Any]:
     who, why = call.denied_by()
-    return {"denied_by": "policy" if who == "A policy" else "user", "denied_because": why}
+    by = "policy" if who == "A policy" else "user"
+    return {"denied_by": by, "denied_by_name": call.denier(), "denied_because": why}
 
 
 # --- what else is known ---------------------------------------------------------------------------

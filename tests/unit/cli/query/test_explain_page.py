@@ -55,6 +55,14 @@ def everything() -> tuple[Log, list[Unreleased]]:
         more = {"side_effect": "external-write", "resume_policy": "never-rerun"}
         log.tool("t", call, *types, tool=f"tool{EVIL}", arguments={EVIL: EVIL}, **more)
     log.add("message", {"role": "assistant", "content": EVIL, "_partial": True}, turn="t")
+    log.add("tool_approval", {"call_id": f"c{EVIL}", "state": "asked", "reason": EVIL}, turn="t")
+    log.add(
+        "tool_approval",
+        {"call_id": f"d{EVIL}", "state": "denied", "by": EVIL, "reason": EVIL},
+        turn="t",
+    )
+    log.add("queued", {"content": EVIL, "kind": "input"}, turn="t")
+    log.add("lifecycle", {"state": "paused", "reason": EVIL}, turn="t")
     log.add("verification", {"name": EVIL, EVIL: EVIL}, turn="t")
     log.add("budget", {"remaining": 0, EVIL: EVIL})
     log.add("model_call", {"stream": "r", "model": EVIL, "usage": {EVIL: 1}}, leaf=False)
@@ -74,7 +82,7 @@ def test_nothing_said_acts_on_the_terminal(colour: bool) -> None:
     view = explain(log.events, replies=replies, session=f"s{EVIL}")
     drawn = render_explanation(view, width=60, colour=colour)
     assert CONTROL.findall(re.sub(r"\x1b\[[0-9]+m", "", drawn) if colour else drawn) == []
-    for heading in (*HEADINGS, "ASKED", "REFUSED", "VERIFIED", "SPENT", "NOTES"):
+    for heading in (*HEADINGS, "ASKED", "REFUSED", "VERIFIED", "SPENT", "WAITS", "NOTES"):
         _, _, part = drawn.partition(heading)
         assert SHOWN in part.split("\n\n")[0], heading
 

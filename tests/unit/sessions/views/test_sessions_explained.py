@@ -43,6 +43,33 @@ def test_each_call_stands_under_one_heading() -> None:
     assert told["asked"][0]["ended_at_ms"] == 13_000
 
 
+def test_who_refused_why_it_is_asked_and_what_waits_to_be_said() -> None:
+    log = Log()
+    log.submit("t")
+    log.tool("t", "no", **INTENT)
+    log.add("tool_approval", {"call_id": "no", "state": "denied", "by": "ann"}, turn="t")
+    log.tool("t", "barred", **INTENT)
+    barred = {"call_id": "barred", "verdict": "deny", "policy": "p1", "reason": "never here"}
+    log.add("tool_decision", barred, turn="t")
+    log.tool("t", "ask", **INTENT)
+    asks = {"call_id": "ask", "verdict": "ask", "reason": "it touches production"}
+    log.add("tool_decision", asks, turn="t")
+    log.add("tool_approval", {"call_id": "ask", "state": "asked"}, turn="t")
+    log.add("queued", {"content": "and then?", "kind": "input"}, turn="t")
+    log.add("lifecycle", {"state": "paused", "reason": "lunch"}, turn="t")
+    told = explain(log.events)
+    refused = [
+        (one["denied_by"], one["denied_by_name"], one["denied_because"]) for one in told["refused"]
+    ]
+    assert refused == [("user", "ann", None), ("policy", "p1", "never here")]
+    assert [(one["call_id"], one["asked_because"]) for one in told["may"]] == [
+        ("ask", "it touches production"),
+        (None, None),
+    ]
+    assert [(one["kind"], one["content"]) for one in told["queued"]] == [("input", "and then?")]
+    assert (told["lifecycle"]["state"], told["lifecycle"]["reason"]) == ("paused", "lunch")
+
+
 def test_a_call_whose_place_a_retry_took_is_told_with_that() -> None:
     log = Log()
     log.submit("t")
