@@ -192,6 +192,19 @@ def test_of_a_session_whose_sub_agent_works_it_is_looked_at_both(
     assert state(cli, "p") == judged(daemon, "p") == "cut"
 
 
+def test_a_session_waits_for_whom_its_sub_agent_waits(
+    daemon: DaemonProcess, make_agent: MakeAgent, cli: Cli
+) -> None:
+    agent = make_agent(daemon)
+    agent.do(f"session = client.session('p'); turn = session.submit('go'); turn.{DEPLOY}")
+    agent.do("session.child('c', call_id='c1'); turn.tool_started('c1')")
+    agent.do("sub = client.session('c').submit('look')")
+    agent.do(f"sub.{DEPLOY.replace('c1', 'k')}; sub.approval('k', 'asked')")
+    agent.kill()
+    until(lambda: state(cli, "c") == "waits", "a yes or a no")
+    assert state(cli, "p") == judged(daemon, "p") == "waits"
+
+
 def test_no_line_is_read_while_nothing_changed(daemon: DaemonProcess, cli: Cli) -> None:
     """Seen by damage in the middle of a file, which a disk does and no program: a word tells of it
     once something else changes, and the gate at once.

@@ -30,7 +30,7 @@ def standing(gate: Mapping[str, Any]) -> str:
         return "live"
     in_the_way = [one for one in gate["reasons"] if one["verdict"] == "blocked"]
     if in_the_way:
-        waits = all(one.get("why") in _OF_A_PERSON for one in in_the_way)
+        waits = all(_why(one) in _OF_A_PERSON for one in in_the_way)
         return "waits" if waits else "blocked"
     if replies:  # who lives and has ended one has yet to release it
         return "live" if all(one["owner_alive"] for one in replies) else "cut"
@@ -38,3 +38,10 @@ def standing(gate: Mapping[str, Any]) -> str:
     if to_look_at or gate["boundary"] not in ("idle", "answered"):
         return "cut"
     return "done"
+
+
+def _why(reason: Mapping[str, Any]) -> object:
+    """Of a reason that a sub-agent's session has, what that says, however far below."""
+    while (below := reason.get("of_child")) is not None:
+        reason = below
+    return reason.get("why")
