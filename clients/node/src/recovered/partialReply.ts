@@ -9,7 +9,7 @@
 import * as values from "../encoding/valueEncoding.ts";
 import { decodeAnswer } from "../wire/codec.ts";
 import type { WireRecovered } from "../wire/messages.ts";
-import { anthropicMessages, openaiMessages } from "./providerMessages.ts";
+import { anthropicMessages, between, openaiMessages } from "./providerMessages.ts";
 import { segmentOf, type Gap, type Segment } from "./segment.ts";
 
 /** What `reply.error` was told. */
@@ -203,7 +203,7 @@ function saidIn(step: Segment[]) {
   if (!hasText && calls.length + orphans.length === 0) return null;
   return {
     role: "assistant" as const,
-    content: joined(step, "text"),
+    content: parted(step),
     ...(reasoning === "" ? {} : { reasoning }),
     ...(calls.length === 0
       ? {}
@@ -228,6 +228,20 @@ function saidIn(step: Segment[]) {
           })),
         }),
   };
+}
+
+/** The step's text, what stands behind a call apart from what stands before it. */
+function parted(step: Segment[]): string {
+  let text = "";
+  let isParted = false;
+  for (const segment of step) {
+    if (segment.kind === "tool") isParted = true;
+    if (segment.kind !== "text" || segment.text === "") continue;
+    if (isParted) text += between(text, segment.text);
+    text += segment.text;
+    isParted = false;
+  }
+  return text;
 }
 
 function joined(segments: Segment[], kind: string): string {

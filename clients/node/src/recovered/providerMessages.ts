@@ -15,6 +15,8 @@ import { createHash } from "node:crypto";
 
 import type { Segment } from "./segment.ts";
 
+const BLANK_LINE = "\n\n";
+
 type Message = Record<string, unknown>;
 
 interface Call {
@@ -74,17 +76,23 @@ function saidIn(segments: readonly Segment[]): Said[] {
   const all: Said[] = [];
   const ids = new Set<string>();
   let said: Said = { text: "", calls: [], step: -1 };
+  let isParted = false; // by a call that is not sent
   for (const segment of segments) {
     const sendable = sendableArguments(segment);
-    if (segment.kind !== "text" && sendable === null) continue;
+    if (segment.kind !== "text" && sendable === null) {
+      isParted ||= segment.kind === "tool";
+      continue;
+    }
     if (said.calls.length > 0 && (segment.kind === "text" || segment.step !== said.step)) {
       all.push(said);
       said = { text: "", calls: [], step: said.step };
     }
     if (sendable === null) {
       const isNext = segment.step !== said.step;
-      if (isNext && said.text.trim() !== "" && segment.text.trim() !== "") said.text += "\n\n";
+      if (isNext && said.text.trim() !== "" && segment.text.trim() !== "") said.text += BLANK_LINE;
+      else if (isParted) said.text += between(said.text, segment.text);
       said.text += segment.text;
+      isParted = false;
     } else {
       said.calls.push(callOf(segment, sendable, ids));
     }
@@ -93,6 +101,12 @@ function saidIn(segments: readonly Segment[]): Said[] {
   all.push(said);
   for (const one of all) one.text = one.text.trim() === "" ? "" : one.text.toWellFormed();
   return all.filter((one) => one.text !== "" || one.calls.length > 0);
+}
+
+/** A blank line where the last word before a call and the first behind it would read as one. */
+export function between(before: string, behind: string): string {
+  const isGlued = /\S$/u.test(before) && /^\S/u.test(behind);
+  return isGlued ? BLANK_LINE : "";
 }
 
 /** The arguments of a call that may be sent; null for any other segment. */

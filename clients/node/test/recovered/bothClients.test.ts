@@ -97,6 +97,9 @@ test("what this client streamed, both clients read alike", async (t) => {
   reply.tool("next", {}, { callId: "c6" });
   reply.toolResult("half \ud83d", { callId: "c6" });
   reply.step();
+  reply.token("Now");
+  reply.tool("open", {}, { callId: "c8" });
+  reply.token("I go on.");
   reply.tool("later", {}, { callId: "c7" });
   reply.toolResult({ a: 1 }, { callId: "c7" });
   reply.token("four  ");
@@ -106,6 +109,7 @@ test("what this client streamed, both clients read alike", async (t) => {
   const read = (await client.recover("both"))!;
   const found = inItsWords(read);
   assert.ok(read.messages("openai").length > 5);
+  assert.match(JSON.stringify(read.messages("openai")), /Now\\n\\nI go on\./);
   assert.throws(() => read.messages("other" as "plain"), RangeError);
   assert.deepEqual(like(told, found), told);
 });

@@ -29,6 +29,7 @@ from walld_client.recovered.segments import Segment
 
 __all__ = ["anthropic_messages", "openai_messages", "plain_message"]
 
+_BLANK_LINE = "\n\n"
 _CONTENT = frozenset(("text", "reasoning", "tool", "tool_result"))
 
 
@@ -36,7 +37,7 @@ def plain_message(step: Sequence[Segment]) -> dict[str, Any] | None:
     """The message of one step, or None where the step has no content (custom events, gaps)."""
     if not any(segment.kind in _CONTENT for segment in step):
         return None
-    message: dict[str, Any] = {"role": "assistant", "content": _joined(step, "text")}
+    message: dict[str, Any] = {"role": "assistant", "content": _parted(step)}
     if reasoning := _joined(step, "reasoning"):
         message["reasoning"] = reasoning
     calls = [
@@ -104,17 +105,22 @@ def _turns(segments: Iterable[Segment]) -> list[_Turn]:
     turns: list[_Turn] = []
     turn = _Turn()
     ids: set[str] = set()
+    is_parted = False  # by a call that is not sent
     for segment in segments:
         arguments = _arguments(segment)
         if segment.kind != "text" and arguments is None:
+            is_parted = is_parted or segment.kind == "tool"
             continue
         if turn.calls and (segment.kind == "text" or segment.step != turn.step):
             turns.append(turn)
             turn = _Turn()
         if arguments is None:
             if segment.step != turn.step and turn.text.strip() and segment.text.strip():
-                turn.text += "\n\n"
+                turn.text += _BLANK_LINE
+            elif is_parted:
+                turn.text += _between(turn.text, segment.text)
             turn.text += segment.text
+            is_parted = False
         else:
             call_id = sendable_id(segment.call_id or "", segment.first_seq, ids)
             call = ProviderCall(call_id, segment.name or "", arguments)
@@ -132,6 +138,27 @@ def _arguments(segment: Segment) -> dict[str, Any] | None:
     if segment.kind != "tool" or not segment.name or segment.outcome not in {"done", "failed"}:
         return None
     return sendable_arguments(segment.arguments)
+
+
+def _parted(step: Sequence[Segment]) -> str:
+    """The step's text, what stands behind a call apart from what stands before it."""
+    texts: list[str] = []
+    is_parted = False
+    for segment in step:
+        if segment.kind == "tool":
+            is_parted = True
+        elif segment.kind == "text" and segment.text:
+            if is_parted and texts:
+                texts.append(_between(texts[-1], segment.text))
+            texts.append(segment.text)
+            is_parted = False
+    return wtf8.join("".join(texts))
+
+
+def _between(before: str, behind: str) -> str:
+    """A blank line where the last word before a call and the first behind it would read as one."""
+    is_glued = before and behind and not (before[-1].isspace() or behind[0].isspace())
+    return _BLANK_LINE if is_glued else ""
 
 
 def _joined(step: Sequence[Segment], kind: str) -> str:

@@ -159,7 +159,7 @@ def test_a_plain_message_holds_reasoning_calls_and_orphan_results() -> None:
         piece("text", 7, "b"),
     ).to_message()
     assert message is not None
-    assert (message["content"], message["reasoning"]) == ("ab", "hm")
+    assert (message["content"], message["reasoning"]) == ("a\n\nb", "hm")
     assert message["tool_calls"] == [
         {
             "id": "c1",

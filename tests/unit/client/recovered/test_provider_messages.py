@@ -18,10 +18,27 @@ def test_no_orphan_goes_to_a_provider() -> None:
         open_call(6, call_id="c2", step=1),
         piece("text", 7, "c", step=2),
     )
-    assert got.messages("openai") == [{"role": "assistant", "content": "ab\n\nc"}]
+    assert got.messages("openai") == [{"role": "assistant", "content": "a\n\nb\n\nc"}]
     assert got.messages("anthropic") == [
-        {"role": "assistant", "content": [{"type": "text", "text": "ab\n\nc"}]}
+        {"role": "assistant", "content": [{"type": "text", "text": "a\n\nb\n\nc"}]}
     ]
+
+
+@pytest.mark.parametrize(
+    ("before", "behind", "told"),
+    [
+        ("Now", "I fix.", "Now\n\nI fix."),
+        ("Now ", "I fix.", "Now I fix."),
+        ("Now", "\nI fix.", "Now\nI fix."),
+        ("", "I fix.", "I fix."),
+        ("Now", "", "Now"),
+    ],
+)
+def test_text_before_a_call_and_behind_it_is_not_glued(before: str, behind: str, told: str) -> None:
+    got = reply(piece("text", 1, before), open_call(2), piece("text", 3, behind))
+    assert [one["content"] for one in got.messages()] == [told]
+    assert got.messages("openai") == [{"role": "assistant", "content": told}]
+    assert got.text == before + behind, "what was said, as it was said"
 
 
 def test_text_after_a_call_is_the_next_message() -> None:
