@@ -60,6 +60,8 @@ GROUPS = {
             "wires/test_odd_streams.py",
             "wires/test_any_answer.py",
             "wires/test_told_again.py",
+            "wires/test_goes_on.py",
+            "wires/test_spoken.py",
             "wires/test_tee_at_once.py",
             "wires/test_overhead.py",
         ),

@@ -28,8 +28,10 @@ import threading
 import time
 import zlib
 from collections import Counter
+from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
+from urllib.parse import parse_qs
 
 from adapters.answers import Frame, answer, failure, told
 
@@ -48,6 +50,8 @@ class Replay:
         """The body of each request, in order."""
         self.bodies: dict[str, bytes | list[bytes]] = {}
         """Recorded bodies to send as they are, whole or in these chunks, by model."""
+        self.responses: dict[str, list[bytes]] = {}
+        """Of responses that run in the background, by id: their events, which a GET may ask for."""
         self.asked: Counter[str] = Counter()
         self.closing = threading.Event()
         replay = self
@@ -91,6 +95,15 @@ class _Answer(BaseHTTPRequestHandler):
 
     def log_message(self, *_: object) -> None:
         """Nothing on stderr."""
+
+    def do_GET(self) -> None:
+        """A response that is taken up again, behind the event with the number that is named."""
+        path, _, query = self.path.partition("?")
+        after = int(parse_qs(query).get("starting_after", ["-1"])[0])
+        events = self.server_side.responses[path.rpartition("/")[2]]
+        self.ways: dict[str, str] = {}
+        with suppress(BrokenPipeError, ConnectionResetError):
+            self._stream("responses", [Frame(one) for one in events[after + 1 :]])
 
     def do_POST(self) -> None:
         replay = self.server_side
