@@ -38,7 +38,8 @@ from adapters.answers import Frame, answer, failure, told
 __all__ = ["Replay", "whole_of"]
 
 _PATHS = {"/chat/completions": "chat", "/responses": "responses", "/messages": "messages"}
-_PATHS["/completions"] = ""  # of before there were chats: only bodies that a test has put there
+# Of before there were chats, and no model's: only bodies that a test has put there.
+_PATHS |= {"/completions": "", "/reports": ""}
 _RESET = struct.pack("ii", 1, 0)  # SO_LINGER: on, 0 s
 
 

@@ -46,7 +46,10 @@ def events_of(response_id: str, pieces: list[str], item_id: str = "msg_1") -> li
         {"type": "response.output_item.added", "output_index": 0, "item": item},
         *({"type": "response.output_text.delta", "delta": one, **at} for one in pieces),
         {"type": "response.output_item.done", "output_index": 0, "item": done},
-        {"type": "response.completed", "response": begun | {"status": "completed", "output": [done]}},
+        {
+            "type": "response.completed",
+            "response": begun | {"status": "completed", "output": [done]},
+        },
     ]
     return [one | {"sequence_number": number} for number, one in enumerate(events)]
 

@@ -1,4 +1,4 @@
-"""Answers of real SDKs whose words are no text of a chat: spoken ones, completions; and their ends."""
+"""Answers whose words are no text of a chat, and their ends, as real SDKs read them."""
 
 from __future__ import annotations
 
@@ -74,16 +74,9 @@ def anthropics(sdk: Any, model: str) -> Any:
     return sdk.messages.create(model=model, messages=MESSAGES, max_tokens=9, stream=True)
 
 
-def of_old(sdk: Any, model: str) -> Any:
-    return sdk.completions.create(
-        model=model, prompt="\n\nHuman: x\n\nAssistant:", max_tokens_to_sample=9, stream=True
-    )
-
-
 CALL = {"type": "tool_use", "id": "toolu_1", "name": "now", "input": {}}
 SEARCH = {"type": "server_tool_use", "id": "srvtoolu_1", "name": "web_search", "input": {"q": "x"}}
 HALF = {"type": "text", "text": "Let me see"}
-OLD = {"type": "completion", "id": "c", "model": "m", "stop_reason": None}
 Ask = Callable[[Any, str], Any]
 SCENES: dict[str, tuple[Ask, list[bytes], tuple[Any, ...]]] = {
     "audio": (chat, data(*SPOKEN, chunk({}, "stop")), ("complete", None, "It rains in Oslo.")),
@@ -103,14 +96,6 @@ SCENES: dict[str, tuple[Ask, list[bytes], tuple[Any, ...]]] = {
         data(completion("Once "))[:-1],
         ("errored", "mid_sentence", "Once "),
     ),
-    "completion of anthropic": (
-        of_old,
-        named(
-            OLD | {"completion": " Once"},
-            OLD | {"completion": " more.", "stop_reason": "stop_sequence"},
-        ),
-        ("complete", None, " Once more."),
-    ),
     "pause": (
         anthropics,
         blocks("pause_turn", HALF, SEARCH),
@@ -122,7 +107,7 @@ SCENES: dict[str, tuple[Ask, list[bytes], tuple[Any, ...]]] = {
 
 def client_of(ask: Ask, replay: Replay, **more: Any) -> Any:
     about = {"api_key": "x", "max_retries": 0, **more}
-    if ask in (anthropics, of_old):
+    if ask is anthropics:
         return anthropic.Anthropic(base_url=replay.url, **about)
     return openai.OpenAI(base_url=replay.url + "/v1", **about)
 
@@ -164,7 +149,9 @@ def test_a_call_without_arguments_is_one_with_none(
 ) -> None:
     replay.bodies["none"] = blocks("tool_use", CALL)
     with client_of(anthropics, replay) as sdk, walld.reply("s") as reply:
-        with tee(sdk.messages.stream(model="none", messages=MESSAGES, max_tokens=9), reply) as stream:
+        with tee(
+            sdk.messages.stream(model="none", messages=MESSAGES, max_tokens=9), reply
+        ) as stream:
             assert stream.get_final_message().content[0].input == {}
         reply.tool_result("noon", call_id="toolu_1")
     (call,) = [one for one in told(walld, reply.stream_id).segments if one.kind == "tool"]

@@ -1,4 +1,4 @@
-"""Blocks of an answer that are neither text nor a call with arguments: each is kept, in its place."""
+"""Blocks that are neither text nor a call with arguments: each is kept, in its place."""
 
 from __future__ import annotations
 

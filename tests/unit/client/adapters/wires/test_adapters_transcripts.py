@@ -18,7 +18,9 @@ def audio(**about: Any) -> dict[str, Any]:
 def test_the_transcript_of_an_audio_of_chat_is_the_answer() -> None:
     said, folded = fold(
         [
-            chunk({"role": "assistant", "content": None, "audio": {"id": "a", "transcript": "It "}}),
+            chunk(
+                {"role": "assistant", "content": None, "audio": {"id": "a", "transcript": "It "}}
+            ),
             audio(transcript="rains."),
             audio(data="AAAA"),
             chunk({}, "stop"),
@@ -107,7 +109,11 @@ def test_a_completion_that_is_cut() -> None:
 
 def test_further_choices_of_a_completion_stand_beside() -> None:
     said, folded = fold([completion("a", "stop"), completion("b", index=1)])
-    assert said == [("token", "a"), ("finish", "stop"), ("event", "choice", {"index": 1, "content": "b"})]
+    assert said == [
+        ("token", "a"),
+        ("finish", "stop"),
+        ("event", "choice", {"index": 1, "content": "b"}),
+    ]
     assert not folded.may_end_here()
 
 
@@ -118,7 +124,13 @@ def test_an_error_in_a_completion() -> None:
 
 def test_a_completion_of_anthropic() -> None:
     def one(text: str, reason: str | None = None) -> dict[str, Any]:
-        return {"type": "completion", "id": "c", "completion": text, "stop_reason": reason, "model": "m"}
+        return {
+            "type": "completion",
+            "id": "c",
+            "completion": text,
+            "stop_reason": reason,
+            "model": "m",
+        }
 
     said, folded = fold([one("On"), one("ce."), one("", "stop_sequence")])
     assert said == [("token", "On"), ("token", "ce."), ("finish", "stop_sequence")]
