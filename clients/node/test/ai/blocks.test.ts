@@ -121,12 +121,12 @@ test("an end that asks to be continued is not whole, whatever the program says",
     { type: "message_stop" },
   ];
   replay.file = Buffer.from(events.map((one) => `event: ${one.type}\ndata: ${JSON.stringify(one)}\n\n`).join(""));
-  const reply = client.reply("paused");
+  const reply = client.reply("paused", { autoRelease: false });
   await delivered(modelOf(replay, "anthropic", "file", reply));
   reply.end();
   const { status, partial, partialReason } = await found("paused");
   assert.deepEqual([status, partial, partialReason], ["complete", true, "provider_paused"]);
-  const other = client.reply("paused and on");
+  const other = client.reply("paused and on", { autoRelease: false });
   await read(other, [{ type: "text-delta", id: "1", delta: "Let" }, { ...END, finishReason: { unified: "stop", raw: "pause_turn" } }]);
   await read(other, [{ type: "text-delta", id: "1", delta: " me." }, END]);
   other.end();
@@ -138,7 +138,7 @@ test("a program that says that an answer continues the one before", async () => 
   const rest = [{ type: "text-delta", id: "1", delta: "world." }, END];
   const cases: [boolean | undefined, number, string][] = [[true, 1, "Hello world."], [false, 2, "world."], [undefined, 2, "world."]];
   for (const [continues, attempts, text] of cases) {
-    const reply = client.reply(`continues ${continues}`);
+    const reply = client.reply(`continues ${continues}`, { autoRelease: false });
     await read(reply, half);
     await read(reply, rest, continues === undefined ? {} : { continues });
     assert.ok(reply.end() > 0);
@@ -161,5 +161,5 @@ test("an answer that is continued behind a whole one is a step like any", async 
 
 test("what continues is true or false", () => {
   const wrong = { continues: "yes" } as never;
-  assert.throws(() => walldMiddleware(client.reply("wrong"), wrong), { name: "TypeError", message: /continues must be true or false, got string 'yes'/ });
+  assert.throws(() => walldMiddleware(client.reply("wrong"), wrong), { name: "TypeError", message: /continues must be true or false, got 'yes'/ });
 });
