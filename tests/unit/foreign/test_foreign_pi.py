@@ -317,4 +317,9 @@ def test_signed_thoughts_go_back_to_the_provider_they_are_of(provider: str):
         [one, look, {"type": "redacted_thinking", "data": "RED"}, call],
         [two, then],
     ]
-    assert [m.get("content") for m in openai_messages(told)] == ["look", "I look.", "abc", "and then"]
+    assert [m.get("content") for m in openai_messages(told)] == [
+        "look",
+        "I look.",
+        "abc",
+        "and then",
+    ]

@@ -258,7 +258,7 @@ def _calls(
     alone, both = blocks_alone(found, [one for one in blocks if one["type"] in _CALL_BLOCKS])
     found += [one for one in alone if one["type"] == "tool_use"]
     standing = {id(item): block for block, item in both} | {id(one): one for one in alone}
-    served = {block.get("id") for block in blocks if is_served(block)}
+    served = [block.get("id") for block in blocks if is_served(block)]
     calls = []
     for one in found:
         if one.get("id") in served:

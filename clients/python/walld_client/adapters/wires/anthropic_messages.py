@@ -102,11 +102,13 @@ class MessagesFold(Fold):
         if kind == "content_block_delta":
             self._delta(item.index, item.delta, sink)
         elif kind == "content_block_start":
-            self._stop(item.index, sink)  # some servers have one index for all
+            if self._unheard:  # some servers have one index for all
+                self._stop(item.index, sink)
             self._newest = None
             self._block(item.index, plain(item.content_block), sink)
         elif kind == "content_block_stop":
-            self._stop(item.index, sink)
+            if self._unheard:
+                self._stop(item.index, sink)
         elif kind == "message_start":
             message = plain(item.message) or {}
             about = {"id": message.get("id"), "model": message.get("model")}

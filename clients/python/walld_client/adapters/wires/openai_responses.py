@@ -339,10 +339,10 @@ class ResponsesFold(Fold):
             self._results.add(str(item.get("call_id")))
             sink.tool_result(item.get("output"), call_id=item.get("call_id"), server=True)
         elif item and not kind.endswith("_call_output"):
-            self._say_beside("unknown_block", item.get("id") or place, {"block": item}, sink)
+            self._say_beside("unknown_block", _own(item, place), {"block": item}, sink)
         if kind == "reasoning" and isinstance(signature := item.get("encrypted_content"), str):
             about = {"item_id": item.get("id"), "signature": signature}
-            self._say_beside("signature", item.get("id") or place, about, sink)
+            self._say_beside("signature", _own(item, place), about, sink)
 
     def _say_beside(self, kind: str, of: Any, about: dict[str, Any], sink: Sink) -> None:
         """An event, once, however often its item is told."""
@@ -386,7 +386,7 @@ class ResponsesFold(Fold):
                 kind = _PARTS.get(str(have.get("type")))
                 text = have.get("refusal") or have.get("text") or have.get("transcript")
                 if kind is None and have:
-                    of = item.get("id") or place, index
+                    of = _own(item, place), index
                     self._say_beside("unknown_block", of, {"block": have}, sink)
                 elif kind is not None and isinstance(text, str):
                     unsaid = repeats.unsaid(kind, place, index, text)
@@ -414,6 +414,12 @@ class ResponsesFold(Fold):
             sink.token(text, transcript=True)
         else:
             sink.reasoning(text)
+
+
+def _own(item: dict[str, Any], place: Any) -> Any:
+    """What an item is known by when it is told again."""
+    given = item.get("id")
+    return given if isinstance(given, str) and given else place
 
 
 def _of(value: Any, name: str) -> Any:
