@@ -51,6 +51,8 @@ class Replay:
         """The body of each request, in order."""
         self.bodies: dict[str, bytes | list[bytes]] = {}
         """Recorded bodies to send as they are, whole or in these chunks, by model."""
+        self.then: dict[str, list[bytes]] = {}
+        """What is sent instead of those to a request that holds a tool's result."""
         self.responses: dict[str, list[bytes]] = {}
         """Of responses that run in the background, by id: their events, which a GET may ask for."""
         self.asked: Counter[str] = Counter()
@@ -120,6 +122,8 @@ class _Answer(BaseHTTPRequestHandler):
                 self._whole(503, {"error": {"message": "busy", "type": "overloaded_error"}})
             elif asked["model"] in replay.bodies:
                 body = replay.bodies[asked["model"]]
+                if _holds_result(asked):
+                    body = replay.then.get(asked["model"], body)
                 chunks = [body] if isinstance(body, bytes) else body
                 self._stream(wire, [Frame(chunk) for chunk in chunks])
             else:

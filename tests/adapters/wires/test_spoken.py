@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import walld_client
+from adapters.answers import blocks
 from adapters.replay import Replay
 from adapters.trial import wants
 from walld_client.adapters import tee
@@ -24,10 +25,6 @@ def data(*events: dict[str, Any]) -> list[bytes]:
     return [*(f"data: {json.dumps(one)}\n\n".encode() for one in events), b"data: [DONE]\n\n"]
 
 
-def named(*events: dict[str, Any]) -> list[bytes]:
-    return [f"event: {one['type']}\ndata: {json.dumps(one)}\n\n".encode() for one in events]
-
-
 def chunk(delta: dict[str, Any], reason: str | None = None) -> dict[str, Any]:
     about = {"id": "c", "object": "chat.completion.chunk", "created": 1, "model": "m"}
     return {**about, "choices": [{"index": 0, "delta": delta, "finish_reason": reason}]}
@@ -37,22 +34,6 @@ def completion(text: str, reason: str | None = None) -> dict[str, Any]:
     about = {"id": "c", "object": "text_completion", "created": 1, "model": "m"}
     choice = {"index": 0, "text": text, "finish_reason": reason, "logprobs": None}
     return {**about, "choices": [choice]}
-
-
-def blocks(reason: str, *content: dict[str, Any]) -> list[bytes]:
-    usage = {"input_tokens": 1, "output_tokens": 1}
-    begun = {"id": "m", "type": "message", "role": "assistant", "model": "x", "content": []}
-    begun |= {"stop_reason": None, "stop_sequence": None, "usage": usage}
-    each = [
-        one
-        for index, block in enumerate(content)
-        for one in (
-            {"type": "content_block_start", "index": index, "content_block": block},
-            {"type": "content_block_stop", "index": index},
-        )
-    ]
-    over = {"type": "message_delta", "delta": {"stop_reason": reason}, "usage": usage}
-    return named({"type": "message_start", "message": begun}, *each, over, {"type": "message_stop"})
 
 
 SPOKEN = [
@@ -98,10 +79,10 @@ SCENES: dict[str, tuple[Ask, list[bytes], tuple[Any, ...]]] = {
     ),
     "pause": (
         anthropics,
-        blocks("pause_turn", HALF, SEARCH),
+        blocks("pause_turn", (HALF, []), (SEARCH, [])),
         ("complete", "provider_paused", "Let me see"),
     ),
-    "a call alone": (anthropics, blocks("tool_use", CALL), ("complete", None, "")),
+    "a call alone": (anthropics, blocks("tool_use", (CALL, [])), ("complete", None, "")),
 }
 
 
@@ -147,7 +128,7 @@ def test_a_body_of_such_words(walld: walld_client.Client, replay: Replay, scene:
 def test_a_call_without_arguments_is_one_with_none(
     walld: walld_client.Client, replay: Replay
 ) -> None:
-    replay.bodies["none"] = blocks("tool_use", CALL)
+    replay.bodies["none"] = blocks("tool_use", (CALL, []))
     with client_of(anthropics, replay) as sdk, walld.reply("s") as reply:
         with tee(
             sdk.messages.stream(model="none", messages=MESSAGES, max_tokens=9), reply
@@ -159,8 +140,8 @@ def test_a_call_without_arguments_is_one_with_none(
 
 
 def test_a_paused_answer_that_goes_on_is_whole(walld: walld_client.Client, replay: Replay) -> None:
-    replay.bodies["paused"] = blocks("pause_turn", HALF)
-    replay.bodies["goes on"] = blocks("end_turn", {"type": "text", "text": "It rains."})
+    replay.bodies["paused"] = blocks("pause_turn", (HALF, []))
+    replay.bodies["goes on"] = blocks("end_turn", ({"type": "text", "text": "It rains."}, []))
     with client_of(anthropics, replay) as sdk, walld.reply("s") as reply:
         for model in ("paused", "goes on"):
             for _ in tee(anthropics(sdk, model), reply):
