@@ -30,9 +30,7 @@ CALL = ({"type": "tool_use", "id": "toolu_1", "name": "now", "input": {}}, [])
 EMPTY = (CALL[0], [{"type": "input_json_delta", "partial_json": ""}])
 
 
-def asked(
-    walld: walld_client.Client, replay: Replay, name: str
-) -> list[walld_client.PartialReply]:
+def asked(walld: walld_client.Client, replay: Replay, name: str) -> list[walld_client.PartialReply]:
     """The replies of a streamed run."""
     ids: list[str] = []
 
@@ -58,9 +56,7 @@ def asked(
 
 
 @pytest.mark.parametrize("content", [(CALL,), (EMPTY,), (THOUGHTS, CALL)])
-def test_a_call_without_arguments(
-    walld: walld_client.Client, replay: Replay, content: Any
-) -> None:
+def test_a_call_without_arguments(walld: walld_client.Client, replay: Replay, content: Any) -> None:
     replay.bodies["none"] = blocks("tool_use", *content)
     replay.then["none"] = blocks("end_turn", TEXT)
     first, last = asked(walld, replay, "none")

@@ -24,6 +24,7 @@ from typing import Any
 import msgspec
 from walld_client.adapters.wires.call_names import CallNames
 from walld_client.adapters.wires.wire import (
+    LIMITS,
     Fold,
     Sink,
     call_name,
@@ -48,8 +49,6 @@ EVENT_TYPES = frozenset(
 _DELTAS = frozenset(
     {"text_delta", "thinking_delta", "input_json_delta", "signature_delta", "citations_delta"}
 )
-_LIMITS = frozenset({"max_tokens", "model_context_window_exceeded"})
-"""Stop reasons that may have cut the last block."""
 
 
 class _Delta(msgspec.Struct):
@@ -129,7 +128,7 @@ class MessagesFold(Fold):
             self.failure = failure_of(item.error, "the provider reported an error")
 
     def _over(self, reason: str, sink: Sink) -> None:
-        if reason not in _LIMITS:
+        if reason not in LIMITS:
             for index in list(self._unheard):
                 self._stop(index, sink)
         elif self._newest is not None:

@@ -37,6 +37,7 @@ from walld_client.adapters.wires.call_names import CallNames
 from walld_client.adapters.wires.openai_chunk import Choice, Chunk, Delta, index_of
 from walld_client.adapters.wires.wire import (
     EXTRA,
+    LIMITS,
     Failure,
     Fold,
     Sink,
@@ -84,8 +85,6 @@ class DerivedFold(Fold):
 
 DONE: Final = object()
 """Stands for the `[DONE]` of a body; no SDK hands it on."""
-_LIMITS: Final = frozenset({"length", "max_tokens", "model_length", "content_filter"})
-"""Finish reasons that may have cut the last call."""
 _LEGACY: Final = -1
 """The index of the one `function_call` of before there were tools."""
 
@@ -163,7 +162,7 @@ class ChatFold(Fold):
         if (failure := finish_failure(reason)) is not None:
             self.complaint = failure
         else:
-            cut = next(reversed(self._calls.values()), "") if reason in _LIMITS else ""
+            cut = next(reversed(self._calls.values()), "") if reason in LIMITS else ""
             self._said_all(sink, cut)
             sink.finish(finish_word(reason, bool(self._calls)))
 
