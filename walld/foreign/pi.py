@@ -6,6 +6,8 @@ Owns: the migrations 1 -> 2 -> 3, and what each type of version 3 becomes. Refus
 Version 1 is a line of entries without ids; 2 a tree of id and parentId; 3 calls the role
 `hookMessage` `custom`. In pi a label becomes the leaf and others hang on it; here it never does, so
 what hangs on a label hangs on what the label hangs on.
+
+What a thought of Anthropic's is signed with stands where Anthropic has it, so that it goes back.
 """
 
 from __future__ import annotations
@@ -258,6 +260,8 @@ class _Session:
         if more := rest(value, *_PLACE, "message"):
             foreign["entry"] = more
         if role == "assistant":
+            if said.get("provider") == "anthropic":
+                content = _signed(content)
             calls, ended = _calls(content), said.get("stopReason")
             made = message(role, content, tool_calls=calls, finish_reason=ended, foreign=foreign)
             return "message", made
@@ -298,6 +302,22 @@ def _calls(content: object) -> list[dict[str, Any]]:
             if call_id and name:
                 found.append(tool_call(call_id, name, as_text(block.get("arguments", {}))))
     return found
+
+
+def _signed(content: object) -> object:
+    """Thoughts with their signature where Anthropic has it, whose it is."""
+    if not isinstance(content, list):
+        return content
+    return [_thought(one) if isinstance(one, dict) else one for one in content]
+
+
+def _thought(block: dict[str, Any]) -> dict[str, Any]:
+    signature = block.get("thinkingSignature")
+    if block.get("type") != "thinking" or not isinstance(signature, str) or not signature:
+        return block
+    if block.get("redacted") is True:
+        return block | {"type": "redacted_thinking", "data": signature}
+    return block | {"signature": signature}
 
 
 def _ran(said: dict[str, Any]) -> str:

@@ -20,6 +20,7 @@ from typing import Any, Final, NamedTuple
 
 from walld_client.recovered.calls import CallsOfId, sendable_arguments
 from walld_client.recovered.provider import in_format
+from walld_client.recovered.said import answer_of
 
 from walld.sessions.state.account import Calls, Unreleased, calls_in, results_in
 from walld.sessions.state.errors import BadArgument
@@ -335,6 +336,9 @@ def _parts(told: list[dict[str, Any]], at: int) -> bool:
         if role == "user" and not _ends_in_text(before, answered):
             return False  # results stand before it: Anthropic takes both as one
         return _is_sent(before, answered)
+    answer = answer_of(told[at])
+    if answer is not None and answer == answer_of(before):
+        return False
     return role == "assistant" and _ends_in_calls(before) and _is_answered(before, answered)
 
 
