@@ -24,7 +24,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, Final
 
-from walld.foreign.entries import Draft, Imported, message, tool_call
+from walld.foreign.entries import Draft, Imported, failed_attempt, message, tool_call
 from walld.foreign.lines import Line, as_text, at_ms, parsed, rest, text_or_none
 
 __all__ = ["read"]
@@ -64,7 +64,7 @@ def read(lines: Iterable[str | bytes]) -> Imported:
     found = parsed(lines)
     values = [line.value for line in found if line.value is not None]
     main = any(value.get("isSidechain") is not True for value in values if _said(value))
-    session = _Session(main)
+    session = _Session(main, _attempts(values))
     for line in found:
         if not session.draft.damaged(line):
             assert line.value is not None
@@ -77,12 +77,27 @@ def _said(value: dict[str, Any]) -> bool:
     return value.get("type") in ("user", "assistant") and "uuid" in value
 
 
-class _Session:
-    """A session as far as it was read. main: it has lines that are no sidechain."""
+def _attempts(values: list[dict[str, Any]]) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for value in values:
+        said = value.get("message")
+        if value.get("type") == "assistant" and isinstance(said, dict):
+            answer, ended = text_or_none(said.get("id")), failed_attempt(said.get("stop_reason"))
+            if answer is not None and ended is not None:
+                found[answer] = ended
+    return found
 
-    def __init__(self, main: bool) -> None:
+
+class _Session:
+    """A session as far as it was read. main: it has lines that are no sidechain.
+
+    attempts: answer that failed -> how it ended. One of its lines says so, perhaps not the first.
+    """
+
+    def __init__(self, main: bool, attempts: dict[str, str]) -> None:
         self.draft = Draft("claude")
         self.main = main
+        self.attempts = attempts
         self.answers: dict[str, str] = {}
         """Entry -> the answer of the model it belongs to, its own calls' results included."""
         self.callers: dict[str, str] = {}
@@ -246,7 +261,14 @@ class _Session:
             if value.get("isApiErrorMessage") is True:
                 return [("claude.api_error", value)]
             calls, ended = _calls(content), said.get("stop_reason")
-            made = message(role, content, tool_calls=calls, finish_reason=ended, foreign=foreign)
+            made = message(
+                role,
+                content,
+                tool_calls=calls,
+                finish_reason=ended,
+                attempt=failed_attempt(ended) or self.attempts.get(str(said.get("id"))),
+                foreign=foreign,
+            )
             return [("message", made)]
         if value.get("isCompactSummary") is True:
             replacement = [message("user", content)]

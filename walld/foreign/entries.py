@@ -27,11 +27,13 @@ from walld.limits import ID_BYTES_MAX, LEDGER_DEPTH_MAX
 from walld.sessions.state.events import Event
 from walld.sessions.state.session_state import SessionState
 
-__all__ = ["Draft", "Foreign", "Imported", "kept_line", "message", "tool_call"]
+__all__ = ["Draft", "Foreign", "Imported", "failed_attempt", "kept_line", "message", "tool_call"]
 
 _TEXT_CHARS_MAX: Final = 8 * 1024 * 1024
 """Of a line that is kept; of a longer one its beginning."""
 _BEGINNING_CHARS: Final = 4096
+_FAILED: Final = frozenset(("error", "aborted"))
+"""How an answer ended that its writer does not send again, and whose calls it did not begin."""
 
 
 class Foreign(msgspec.Struct, frozen=True):
@@ -83,11 +85,14 @@ def message(
     name: str | None = None,
     failed: bool = False,
     finish_reason: object = None,
+    attempt: str | None = None,
     foreign: dict[str, Any] | None = None,
 ) -> dict[str, Any]:
     """A message in the plain shape. Content that is neither text nor blocks becomes text.
 
     failed: of what a tool gave; a provider is told so. finish_reason: of an answer, in its words.
+    attempt: the word by which its writer says that the answer failed: no model is sent it, and its
+    calls did not run.
     """
     if content is None:
         content = ""
@@ -104,9 +109,16 @@ def message(
         made["is_error"] = True
     if isinstance(finish_reason, str) and finish_reason:
         made["finish_reason"] = finish_reason
+    if attempt is not None:
+        made["_attempt"] = attempt
     if foreign:
         made["_foreign"] = foreign
     return made
+
+
+def failed_attempt(ended: object) -> str | None:
+    """The word, where an answer that ended so is an attempt that failed."""
+    return ended if isinstance(ended, str) and ended in _FAILED else None
 
 
 def tool_call(call_id: str, name: str, arguments: str) -> dict[str, Any]:

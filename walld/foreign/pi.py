@@ -17,7 +17,7 @@ from typing import Any, Final
 import msgspec
 
 from walld.errors import FormatError
-from walld.foreign.entries import Draft, Imported, message, tool_call
+from walld.foreign.entries import Draft, Imported, failed_attempt, message, tool_call
 from walld.foreign.lines import Line, as_text, at_ms, parsed, rest, text_or_none
 
 __all__ = ["VERSION_MAX", "read"]
@@ -259,7 +259,14 @@ class _Session:
             foreign["entry"] = more
         if role == "assistant":
             calls, ended = _calls(content), said.get("stopReason")
-            made = message(role, content, tool_calls=calls, finish_reason=ended, foreign=foreign)
+            made = message(
+                role,
+                content,
+                tool_calls=calls,
+                finish_reason=ended,
+                attempt=failed_attempt(ended),
+                foreign=foreign,
+            )
             return "message", made
         if role == "toolResult":
             call_id = text_or_none(said.get("toolCallId"))

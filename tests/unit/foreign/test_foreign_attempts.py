@@ -61,9 +61,7 @@ def test_an_attempt_at_the_end_is_in_no_request(format: str):  # noqa: A002
 
 @pytest.mark.parametrize("format", PROVIDERS)
 def test_calls_of_an_attempt_did_not_run(format: str):  # noqa: A002
-    imported = pi_session(
-        pi_lines.user("Clean up."), answer("error", text("Right away."), CALL)
-    )
+    imported = pi_session(pi_lines.user("Clean up."), answer("error", text("Right away."), CALL))
     assert open_calls(imported) == []
     assert told_texts(imported, format) == [("user", "Clean up.")]
     (said,) = told(imported, "plain")[1]["tool_calls"]
@@ -116,7 +114,9 @@ def test_an_answer_of_several_lines_failed_as_a_whole(stop: str, format: str):  
     lines = [
         claude_lines.user("u", None, "hi"),
         first,
-        claude_lines.line("assistant", "b", "a", message=said | {"content": [claude_lines.call("t")]}),
+        claude_lines.line(
+            "assistant", "b", "a", message=said | {"content": [claude_lines.call("t")]}
+        ),
         claude_lines.assistant("c", "b", "m2", {"type": "text", "text": "whole"}),
     ]
     imported = claude.read(lines)
