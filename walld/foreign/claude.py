@@ -15,6 +15,9 @@ those that readers of it found, with fixtures: github.com/daaain/claude-code-log
 - What was typed while the model worked stands in no line of the user's: in the attachment that says
   when the model was told of it (`queued_command`).
 - What the program itself says of an error of the API stands on the path and is no message.
+- A line that is no message stands on the path where it came at its end, and is a leaf without one
+  anywhere else. What hangs on it goes on where the conversation of its message stands by then,
+  unless who wrote it went back: what the leaf came by hangs on that line, too.
 - The summary that a compaction leaves replaces all above it but the messages that it preserves:
   they stand behind it, and what the file hangs on them hangs on it.
 """
@@ -22,10 +25,11 @@ those that readers of it found, with fixtures: github.com/daaain/claude-code-log
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from walld.foreign.entries import Draft, Imported, failed_attempt, message, tool_call
 from walld.foreign.lines import Line, as_text, at_ms, parsed, rest, text_or_none
+from walld.foreign.order import NO_PARENTS, names_parents, parents_first
 
 __all__ = ["read"]
 
@@ -57,24 +61,26 @@ _OTHERS: Final = frozenset(
     )
 )
 """Known and in no message: kept as "claude.<type>"."""
+_SAID: Final = frozenset(("message", "compaction"))
+"""Types of entries that are of the conversation."""
 
 
 def read(lines: Iterable[str | bytes]) -> Imported:
     """A session. Never raises."""
     found = parsed(lines)
     values = [line.value for line in found if line.value is not None]
-    main = any(value.get("isSidechain") is not True for value in values if _said(value))
+    said = [value for value in values if value.get("type") in ("user", "assistant")]
+    main = any(value.get("isSidechain") is not True for value in said)
     session = _Session(main, _attempts(values))
-    for line in found:
+    if not names_parents(said, "parentUuid", "logicalParentUuid"):
+        session.is_tree = False
+        session.draft.notes.append(NO_PARENTS)
+    for line in parents_first(found, "uuid", "parentUuid"):
         if not session.draft.damaged(line):
             assert line.value is not None
             session.take(line, line.value)
     session.end()
     return session.draft.imported()
-
-
-def _said(value: dict[str, Any]) -> bool:
-    return value.get("type") in ("user", "assistant") and "uuid" in value
 
 
 def _attempts(values: list[dict[str, Any]]) -> dict[str, str]:
@@ -88,6 +94,16 @@ def _attempts(values: list[dict[str, Any]]) -> dict[str, str]:
     return found
 
 
+class _Note(NamedTuple):
+    """A line that is no message. message: the one above it, where there is one. above: the note
+    that it hangs on. below: messages that the file hangs on it, or on a note that hangs on it.
+    """
+
+    message: str | None
+    above: str | None
+    below: list[str]
+
+
 class _Session:
     """A session as far as it was read. main: it has lines that are no sidechain.
 
@@ -98,6 +114,8 @@ class _Session:
         self.draft = Draft("claude")
         self.main = main
         self.attempts = attempts
+        self.is_tree = True
+        """Its lines name parents."""
         self.answers: dict[str, str] = {}
         """Entry -> the answer of the model it belongs to, its own calls' results included."""
         self.callers: dict[str, str] = {}
@@ -112,6 +130,14 @@ class _Session:
         """What the boundary of a compaction preserves, while its summary has not come."""
         self.instead: dict[str, str] = {}
         """Preserved line -> the compaction that has its messages."""
+        self.notes: dict[str, _Note] = {}
+        """Lines that are no message."""
+        self.spoken: dict[str, int] = {}
+        """Last entries of lines that are messages, in order -> the number of the line."""
+        self.message_at: dict[str | None, str] = {}
+        """Entry -> the message that it is, or the one above it."""
+        self.continued: set[str | None] = set()
+        """Messages that another one hangs on."""
 
     def take(self, line: Line, value: dict[str, Any]) -> None:
         kind = value.get("type")
@@ -144,6 +170,12 @@ class _Session:
                 self.draft.add(line, "label", payload)
             else:  # of what was said in another file
                 self.draft.add(line, "claude.summary", value, leaf=False)
+        numbers = list(self.spoken.values())
+        if numbers != sorted(numbers):  # children stood before their parents
+            ends = [one for one in self.spoken if one not in self.continued]
+            newest = max(ends, key=self.spoken.__getitem__)
+            if self.message_at.get(self.draft.leaf) != newest:
+                self.draft.move_leaf(Line(0, newest), newest)
         if self.pinned is not None:
             line, leaf = self.pinned
             if leaf in self.draft and not self.draft.above(leaf, self.draft.leaf):
@@ -160,16 +192,23 @@ class _Session:
             self.draft.keep(line, "repeated_id", at_ms=at)
             return
         side = self.main and value.get("isSidechain") is True
-        leaf = uuid is not None and not side
-        parent, root = self.parent(value, side) if uuid is not None else (None, False)
+        is_said = any(type_ in _SAID for type_, _ in made)
+        if uuid is not None and not is_said:
+            parent, root, leaf = self.note(value, uuid, side)
+        else:
+            parent, root = self.parent(value, side)
+            leaf = is_said and not side
         named = value.get("parentUuid") if uuid is not None else None
-        is_orphan = parent is None and text_or_none(named) is not None
+        is_orphan = parent is None and self.above(value) not in self.draft
+        is_orphan = is_orphan and text_or_none(named) is not None
         answer = self.answer(value, parent)
+        above = None if root else self.message_at.get(parent or self.draft.leaf)
         for type_, payload in made[:-1]:
             parent = self.draft.add(
                 line, type_, payload, parent=parent, root=root, at_ms=at, leaf=leaf
             )
             root = False
+            self.message_at[parent] = parent
             if answer is not None:
                 self.answers[parent] = answer
         type_, payload = made[-1]
@@ -185,35 +224,83 @@ class _Session:
         if type_ == "compaction":
             self.instead |= dict.fromkeys(self.preserved, last)
             self.preserved = []
-        if leaf:
-            self.pinned = None
+        if is_said:
+            self.speak(line, value, last, above, side)
+        elif above is not None:
+            self.message_at[last] = above
 
     def keep(self, line: Line, value: dict[str, Any], reason: str) -> None:
         """Not understood; on the path where others may hang on it."""
-        uuid = text_or_none(value.get("uuid"))
+        uuid, leaf, parent = text_or_none(value.get("uuid")), False, None
         side = self.main and value.get("isSidechain") is True
-        parent = self.parent(value, side)[0] if uuid is not None else None
-        leaf = uuid is not None and uuid not in self.draft and not side
+        if uuid is not None and uuid not in self.draft:
+            parent, _, leaf = self.note(value, uuid, side)
+        above = self.message_at.get(parent or self.draft.leaf)
         at = at_ms(value.get("timestamp"))
-        self.draft.keep(line, reason, id=uuid, parent=parent, at_ms=at, leaf=leaf)
+        made = self.draft.keep(line, reason, id=uuid, parent=parent, at_ms=at, leaf=leaf)
+        if above is not None:
+            self.message_at[made] = above
+
+    def above(self, value: dict[str, Any]) -> str | None:
+        """What the line says that it hangs on, or what stands for that."""
+        named = text_or_none(value.get("parentUuid"))
+        named = named or text_or_none(value.get("logicalParentUuid"))
+        return None if named is None else self.instead.get(named, named)
 
     def parent(self, value: dict[str, Any], side: bool) -> tuple[str | None, bool]:
         """(the entry it hangs on, None for the leaf; whether it hangs on nothing)."""
-        parent = value.get("parentUuid")
-        if parent is None:
-            parent = value.get("logicalParentUuid")
-        if isinstance(parent, str):
-            parent = self.instead.get(parent, parent)
-        if not isinstance(parent, str) or parent not in self.draft:
+        parent = self.above(value)
+        if not self.is_tree:
+            return None, False
+        if parent is None or parent not in self.draft:
             compacted = value.get("subtype") == "compact_boundary"
             begins = "parentUuid" in value and value["parentUuid"] is None
             return None, begins and not side and not compacted
         leaf = self.draft.leaf
         if not side and leaf is not None and parent != leaf:
+            if parent in self.notes:
+                return self.behind(parent), False
             answer = self.answers.get(parent)
             if answer is not None and answer == self.answers.get(leaf):
                 return leaf, False
         return parent, False
+
+    def behind(self, name: str) -> str | None:
+        """What a message hangs on of which the file says that it hangs on a note."""
+        note, leaf = self.notes[name], self.draft.leaf
+        if any(self.draft.above(one, leaf) for one in note.below):
+            return name  # who wrote it went back to there
+        if note.message is None or self.draft.above(note.message, leaf):
+            return leaf
+        tips = (one for one in reversed(self.spoken) if self.draft.above(note.message, one))
+        return next(tips, name)
+
+    def note(self, value: dict[str, Any], uuid: str, side: bool) -> tuple[str | None, bool, bool]:
+        """A line that is no message: (the entry it hangs on, whether on nothing, whether it is the
+        leaf): it is where it stands at the end of the conversation.
+        """
+        above, leaf = self.above(value), self.draft.leaf
+        parent, root = self.parent(value, side)
+        if above is not None and (note := self.notes.get(above)) is not None:
+            self.notes[uuid], parent = _Note(note.message, above, []), above
+        else:
+            self.notes[uuid] = _Note(self.message_at.get(parent or leaf), None, [])
+        return parent, root and leaf is None, not side and parent in (None, leaf)
+
+    def speak(
+        self, line: Line, value: dict[str, Any], last: str, above: str | None, side: bool
+    ) -> None:
+        """A line was a message; `last` is its last entry, `above` the message above it."""
+        self.message_at[last] = last
+        if side:
+            return
+        self.spoken[last] = line.number
+        self.continued.add(above)
+        self.pinned = None
+        note = self.notes.get(self.above(value) or "")
+        while note is not None:
+            note.below.append(last)
+            note = self.notes.get(note.above or "")
 
     def answer(self, value: dict[str, Any], parent: str | None) -> str | None:
         """The answer a line belongs to: the model's, or the one whose call it answers."""

@@ -61,8 +61,10 @@ class Imported(msgspec.Struct, frozen=True):
     not_understood: lines that became no entry of a known type; reasons: how many for each reason.
     All are among the entries, as type "foreign.<format>". orphans: ids of entries whose parent is
     not above them; they hang on the entry before. version: of the file, where its format counts
-    versions. Of walld's own lines alone: events, what stood in the file, in its order and with a
-    number left out for each hole; last_seq, of the last number; missing, the seqs that are gone.
+    versions. notes: what else is to be said of how it was read, a word each (no_parents: the file
+    names none, and its order was taken for the conversation). Of walld's own lines alone: events,
+    what stood in the file, in its order and with a number left out for each hole; last_seq, of the
+    last number; missing, the seqs that are gone.
     """
 
     entries: list[Foreign]
@@ -71,6 +73,7 @@ class Imported(msgspec.Struct, frozen=True):
     format: str
     version: int | None = None
     orphans: list[str] = []
+    notes: list[str] = []
     events: list[Event] = []
     last_seq: int = 0
     missing: list[list[int]] = []
@@ -146,6 +149,7 @@ class Draft:
         self.entries: list[Foreign] = []
         self.leaf: str | None = None
         self.orphans: list[str] = []
+        self.notes: list[str] = []
         self._parents: dict[str, str | None] = {}
         self._reasons: Counter[str] = Counter()
         self._state = SessionState()
@@ -242,7 +246,13 @@ class Draft:
         """What came of it."""
         reasons = dict(sorted(self._reasons.items()))
         return Imported(
-            self.entries, sum(reasons.values()), reasons, self.format, version, self.orphans
+            self.entries,
+            sum(reasons.values()),
+            reasons,
+            self.format,
+            version,
+            self.orphans,
+            self.notes,
         )
 
     def _append(

@@ -121,6 +121,7 @@ def test_a_second_root_is_before_the_first_entry():
         lines(
             header(),
             entry("a", None, message=user("one")),
+            entry("x", "a", message=user("two")),
             entry("b", None, message=user("again")),
         )
     )
@@ -273,3 +274,25 @@ def test_a_version_that_is_none_of_the_known_is_refused_by_its_name(version, sho
 def test_a_version_as_another_program_writes_the_number():
     assert pi.read(lines({**header(), "version": 3.0})).version == 3
     assert pi.read(lines({**header(), "version": None})).version == 1
+
+
+def test_a_tree_of_another_writer_without_its_version():
+    """Calls with `input`, a model by its name alone, and parents in what it calls version 1."""
+    call = {"type": "toolCall", "id": "c1", "name": "read", "input": {"path": "a"}}
+    for version in (None, 1):
+        imported = pi.read(
+            lines(
+                header(version),
+                entry("m1", None, message=user("one")),
+                entry("x", "m1", "model_change", model="m"),
+                entry("m3", "x", message={"role": "assistant", "content": [call]}),
+                entry("m4", "m3", message=user("approach A")),
+                entry("m5", "m3", message=user("approach B")),
+            )
+        )
+        assert imported.not_understood == 0
+        assert path_of(imported, leaf_of(imported)) == ["m1", "x", "m3", "m5"]
+        by_id = {one.id: one.payload for one in imported.entries}
+        assert by_id["x"] == {"model": "m"}
+        (said,) = by_id["m3"]["tool_calls"]
+        assert json.loads(said["function"]["arguments"]) == {"path": "a"}

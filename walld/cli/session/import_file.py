@@ -43,6 +43,7 @@ from walld.errors import FormatError, WalldError
 from walld.escape import escaped_line
 from walld.foreign.detect import read
 from walld.foreign.entries import Foreign, Imported, kept_line
+from walld.foreign.order import NO_PARENTS
 from walld.foreign.taken import misplaced, renamed, taken
 from walld.sessions.gate.imported import settled_there, untold, untold_files
 from walld.sessions.gate.possibly_run import as_ended, unfinished_imports
@@ -63,6 +64,9 @@ _OF_AN_ENTRY = frozenset(
 )
 """Codes of a refusal that say what is wrong with an entry, and not with the request."""
 _NAMED_MAX = 5
+_NOTES = {
+    NO_PARENTS: "its lines name no parents: their order in the file was taken for the conversation",
+}
 _LINE_BYTES_MAX = 64 * 1024 * 1024
 """Of a foreign file: no agent writes such a line, and a device has no other."""
 _WAITS = 60
@@ -98,6 +102,7 @@ def run(asking: SessionClient, options: argparse.Namespace) -> int:
         "orphans": imported.orphans,
         "missing": imported.missing,
         "doubted": doubted,
+        "notes": imported.notes,
     }
     if options.json:
         print(as_json(told))
@@ -115,6 +120,8 @@ def run(asking: SessionClient, options: argparse.Namespace) -> int:
             f"  put behind the entry before: {len(orphans)} entries whose parent is not above them"
             f" ({escaped_line(shown)})"
         )
+    for note in imported.notes:
+        print(f"  {_NOTES[note]}")
     if imported.missing:
         shown = ", ".join(f"{first} to {last}" for first, last in imported.missing[:_NAMED_MAX])
         shown += ", ..." if len(imported.missing) > _NAMED_MAX else ""
