@@ -62,8 +62,7 @@ def test_what_the_screen_shows_counts_for_nothing(shown: str) -> None:
         "<goal_context>\nx\n</goal_context>",
         "<external_notes>\nx\n</external_notes>",
         '<hook_prompt hook_run_id="1">x</hook_prompt>',
-        "Warning: apply_patch was requested via exec_command. Use the apply_patch tool instead of"
-        " exec_command.",
+        "Warning: apply_patch was requested via exec_command. Use the apply_patch tool instead.",
     ],
 )
 def test_what_codex_says_in_the_users_role_is_no_turn(context: str) -> None:
