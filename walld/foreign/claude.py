@@ -31,6 +31,7 @@ from typing import Any, Final, NamedTuple
 from walld.foreign.entries import Draft, Imported, failed_attempt, message, tool_call
 from walld.foreign.lines import Line, as_text, at_ms, parsed, rest, text_or_none
 from walld.foreign.order import NO_PARENTS, names_parents, parents_first
+from walld.foreign.parts import Part, context_of
 
 __all__ = ["read"]
 
@@ -117,6 +118,10 @@ class _Session:
         self.attempts = attempts
         self.is_tree = True
         """Its lines name parents."""
+        self.agent: str | None = None
+        """Whose talk this is, though its lines are a sidechain: what it was given stands above."""
+        self.contexts: list[Part] = []
+        """What agents were given of sessions."""
         self.answers: dict[str, str] = {}
         """Entry -> the answer of the model it belongs to, its own calls' results included."""
         self.callers: dict[str, str] = {}
@@ -156,6 +161,10 @@ class _Session:
             self.place(line, value, [(f"claude.{kind}", value)])
             if value.get("subtype") == "compact_boundary":
                 self.preserved = self.preserves(value.get("compactMetadata"))
+            if (context := context_of(value)) is not None:
+                self.contexts.append(context)
+                if context.until in self.draft:
+                    self.agent = text_or_none(value.get("agentId"))
             if kind == "last-prompt" and (leaf := text_or_none(value.get("leafUuid"))):
                 self.pinned = line, leaf
         else:
@@ -171,6 +180,11 @@ class _Session:
                 self.draft.add(line, "label", payload)
             else:  # of what was said in another file
                 self.draft.add(line, "claude.summary", value, leaf=False)
+        for one in self.contexts:
+            if one.until not in self.draft:
+                count = {} if one.messages is None else {"messages": one.messages}
+                where = {"session": one.of, "until": one.until}
+                self.draft.elsewhere.append(count | where)
         numbers = list(self.spoken.values())
         if numbers != sorted(numbers):  # children stood before their parents
             ends = [one for one in self.spoken if one not in self.continued]
@@ -192,7 +206,7 @@ class _Session:
         if uuid is not None and uuid in self.draft:
             self.draft.keep(line, "repeated_id", at_ms=at)
             return
-        side = self.main and value.get("isSidechain") is True
+        side = self.is_side(value)
         is_said = any(type_ in _SAID for type_, _ in made)
         if uuid is not None and not is_said:
             parent, root, leaf = self.note(value, uuid, side)
@@ -233,7 +247,7 @@ class _Session:
     def keep(self, line: Line, value: dict[str, Any], reason: str) -> None:
         """Not understood; on the path where others may hang on it."""
         uuid, leaf, parent = text_or_none(value.get("uuid")), False, None
-        side = self.main and value.get("isSidechain") is True
+        side = self.is_side(value)
         if uuid is not None and uuid not in self.draft:
             parent, _, leaf = self.note(value, uuid, side)
         above = self.message_at.get(parent or self.draft.leaf)
@@ -241,6 +255,14 @@ class _Session:
         made = self.draft.keep(line, reason, id=uuid, parent=parent, at_ms=at, leaf=leaf)
         if above is not None:
             self.message_at[made] = above
+
+    def is_side(self, value: dict[str, Any]) -> bool:
+        """Whether the line is of a subagent's talk, and this file of another."""
+        return self.main and value.get("isSidechain") is True and not self.is_agents(value)
+
+    def is_agents(self, value: dict[str, Any]) -> bool:
+        """Whether the line is of the agent whose file this is, behind what it was given."""
+        return self.agent is not None and value.get("agentId") == self.agent
 
     def above(self, value: dict[str, Any]) -> str | None:
         """What the line says that it hangs on, or what stands for that."""
@@ -256,7 +278,7 @@ class _Session:
         if parent is None or parent not in self.draft:
             compacted = value.get("subtype") == "compact_boundary"
             begins = "parentUuid" in value and value["parentUuid"] is None
-            return None, begins and not side and not compacted
+            return None, begins and not side and not compacted and not self.is_agents(value)
         leaf = self.draft.leaf
         if not side and leaf is not None and parent != leaf:
             if parent in self.notes:

@@ -21,6 +21,7 @@ from typing import Any, Final
 from walld.foreign.codex_turns import Said, kept_of, said_of
 from walld.foreign.entries import Draft, Imported, message, tool_call
 from walld.foreign.lines import Line, as_text, at_ms, parsed, rest, text_or_none
+from walld.foreign.parts import base_of
 
 __all__ = ["ITEM_TYPES", "LINE_TYPES", "read"]
 
@@ -62,6 +63,7 @@ def read(lines: Iterable[str | bytes]) -> Imported:
     """A rollout. Never raises."""
     rollout = _Rollout()
     for line in parsed(lines):
+        rollout.count(line.value or {})
         if not rollout.draft.damaged(line):
             assert line.value is not None
             rollout.take(line, line.value)
@@ -76,6 +78,23 @@ class _Rollout:
         self.said: list[Said] = []
         """The messages as the model has them."""
         self.model: str | None = None
+        self.ordinal = 0
+        """Of the next line. Rollouts since 0.150 say it in each; the others begin at 0."""
+
+    def count(self, value: dict[str, Any]) -> None:
+        """What is not here before the next line: what another file has, and what is nowhere."""
+        base = base_of(value.get("payload")) if value.get("type") == "session_meta" else None
+        if base is not None and self.ordinal < base.ends:
+            held = {} if base.bytes is None else {"bytes": base.bytes}
+            self.lack(base.ends, thread=base.of, **held)
+        said = value.get("ordinal")
+        if isinstance(said, int) and not isinstance(said, bool) and said > self.ordinal:
+            self.lack(said)
+        self.ordinal += 1
+
+    def lack(self, ordinal: int, **where: object) -> None:
+        self.draft.elsewhere.append({"ordinals": [self.ordinal, ordinal - 1]} | where)
+        self.ordinal = ordinal
 
     def take(self, line: Line, value: dict[str, Any]) -> None:
         kind, payload = text_or_none(value.get("type")), value.get("payload")

@@ -62,7 +62,9 @@ class Imported(msgspec.Struct, frozen=True):
     All are among the entries, as type "foreign.<format>". orphans: ids of entries whose parent is
     not above them; they hang on the entry before. version: of the file, where its format counts
     versions. notes: what else is to be said of how it was read, a word each (no_parents: the file
-    names none, and its order was taken for the conversation). Of walld's own lines alone: events,
+    names none, and its order was taken for the conversation). elsewhere: what of the conversation
+    is not in it, and where that is as far as it says: {ordinals: [first, last], thread, bytes} of
+    Codex, {messages, session, until} of Claude Code. Of walld's own lines alone: events,
     what stood in the file, in its order and with a number left out for each hole; last_seq, of the
     last number; missing, the seqs that are gone.
     """
@@ -74,6 +76,7 @@ class Imported(msgspec.Struct, frozen=True):
     version: int | None = None
     orphans: list[str] = []
     notes: list[str] = []
+    elsewhere: list[dict[str, Any]] = []
     events: list[Event] = []
     last_seq: int = 0
     missing: list[list[int]] = []
@@ -150,6 +153,7 @@ class Draft:
         self.leaf: str | None = None
         self.orphans: list[str] = []
         self.notes: list[str] = []
+        self.elsewhere: list[dict[str, Any]] = []
         self._parents: dict[str, str | None] = {}
         self._reasons: Counter[str] = Counter()
         self._state = SessionState()
@@ -253,6 +257,7 @@ class Draft:
             version,
             self.orphans,
             self.notes,
+            self.elsewhere,
         )
 
     def _append(
