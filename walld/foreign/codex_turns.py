@@ -54,8 +54,10 @@ _DEVELOPER_CONTEXT: Final = (
     "<context_window_guidance>",
     "<rollout_budget>",
 )
-_SUMMARY: Final = "Another language model started to solve this problem and produced a summary"
-"""How its summaries begin in the list of a compaction."""
+_SUMMARY: Final = "another language model started to solve this problem and produced a summary"
+"""How its summaries begin in the list of a compaction, in lower case."""
+_LOOKED_AT: Final = 100
+"""Characters, more than any of these has."""
 
 
 class Said(NamedTuple):
@@ -72,12 +74,13 @@ def said_of(
     """What Codex takes a message for. item: it as the rollout has it. metadata: of its line, where
     the writer may say itself whether a turn begins. is_agents: another agent said it.
     """
-    role, texts = made["role"], [text.lstrip().lower() for text in _texts(made["content"])]
+    role = made["role"]
+    texts = [text.lstrip()[:_LOOKED_AT].lower() for text in _texts(made["content"])]
     if is_agents:
         said = Said(True)
     elif role == "user":
         is_context = any(text.startswith(_CONTEXT) for text in texts) and not _is_users(item)
-        is_summary = any(text.startswith(_SUMMARY.lower()) for text in texts[:1])
+        is_summary = any(text.startswith(_SUMMARY) for text in texts[:1])
         asked = None if is_context or is_summary else message("user", made["content"])
         said = Said(not is_context, is_context, asked)
     else:
