@@ -122,6 +122,7 @@ def test_a_second_root_is_before_the_first_entry():
         lines(
             header(),
             entry("a", None, message=user("one")),
+            entry("x", "a", message=user("two")),
             entry("b", None, message=user("again")),
         )
     )
@@ -323,3 +324,25 @@ def test_signed_thoughts_go_back_to_the_provider_they_are_of(provider: str):
         "abc",
         "and then",
     ]
+
+
+def test_a_tree_of_another_writer_without_its_version():
+    """Calls with `input`, a model by its name alone, and parents in what it calls version 1."""
+    call = {"type": "toolCall", "id": "c1", "name": "read", "input": {"path": "a"}}
+    for version in (None, 1):
+        imported = pi.read(
+            lines(
+                header(version),
+                entry("m1", None, message=user("one")),
+                entry("x", "m1", "model_change", model="m"),
+                entry("m3", "x", message={"role": "assistant", "content": [call]}),
+                entry("m4", "m3", message=user("approach A")),
+                entry("m5", "m3", message=user("approach B")),
+            )
+        )
+        assert imported.not_understood == 0
+        assert path_of(imported, leaf_of(imported)) == ["m1", "x", "m3", "m5"]
+        by_id = {one.id: one.payload for one in imported.entries}
+        assert by_id["x"] == {"model": "m"}
+        (said,) = by_id["m3"]["tool_calls"]
+        assert json.loads(said["function"]["arguments"]) == {"path": "a"}

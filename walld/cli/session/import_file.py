@@ -36,13 +36,15 @@ from walld_client.session.entries import in_pieces
 from walld_client.wire import messages as wire
 
 from walld.cli.exit_codes import DONE, USAGE, complain
+from walld.cli.session.follow import followed, lines_of_file
 from walld.cli.session.import_archive import archive_of, bring_artifacts
 from walld.cli.session_client import SessionClient
 from walld.cli.show import as_json
-from walld.errors import FormatError, WalldError
+from walld.errors import WalldError
 from walld.escape import escaped_line
 from walld.foreign.detect import read
 from walld.foreign.entries import Foreign, Imported, kept_line
+from walld.foreign.order import NO_PARENTS
 from walld.foreign.taken import misplaced, renamed, taken
 from walld.sessions.gate.imported import settled_there, untold, untold_files
 from walld.sessions.gate.possibly_run import as_ended, unfinished_imports
@@ -63,8 +65,9 @@ _OF_AN_ENTRY = frozenset(
 )
 """Codes of a refusal that say what is wrong with an entry, and not with the request."""
 _NAMED_MAX = 5
-_LINE_BYTES_MAX = 64 * 1024 * 1024
-"""Of a foreign file: no agent writes such a line, and a device has no other."""
+_NOTES = {
+    NO_PARENTS: "its lines name no parents: their order in the file was taken for the conversation",
+}
 _WAITS = 60
 _WAIT_SECONDS = 0.5
 """A daemon whose memory for lines is full writes them to their files meanwhile."""
@@ -80,7 +83,7 @@ def run(asking: SessionClient, options: argparse.Namespace) -> int:
             return USAGE
         if archive is not None:
             bring_artifacts(asking, session_id, archive, file, options.file)
-        lines = _lines(file, options.file) if archive is None else archive.lines
+        lines = _lines(file, options) if archive is None else archive.lines
         imported = read(lines, options.format)
     split = [piece for one in imported.entries for piece in _split(one)]
     work = _Import(asking, session_id, options.file, imported)
@@ -96,8 +99,9 @@ def run(asking: SessionClient, options: argparse.Namespace) -> int:
         "not_understood": sum(work.reasons.values()),
         "reasons": dict(sorted(work.reasons.items())),
         "orphans": imported.orphans,
-        "missing": imported.missing,
+        "missing": imported.missing or imported.elsewhere,
         "doubted": doubted,
+        "notes": imported.notes,
     }
     if options.json:
         print(as_json(told))
@@ -115,15 +119,37 @@ def run(asking: SessionClient, options: argparse.Namespace) -> int:
             f"  put behind the entry before: {len(orphans)} entries whose parent is not above them"
             f" ({escaped_line(shown)})"
         )
+    for note in imported.notes:
+        print(f"  {_NOTES[note]}")
     if imported.missing:
         shown = ", ".join(f"{first} to {last}" for first, last in imported.missing[:_NAMED_MAX])
         shown += ", ..." if len(imported.missing) > _NAMED_MAX else ""
         print(f"  missing in the file: seqs {shown}; calls before may have run, and count as such")
+    for part in imported.elsewhere:
+        print(f"  missing in the file: {escaped_line(_where(part))}")
     if doubted:
         print(
             f"  {doubted} calls of it may have run or wait, and no entry here says so: kept as such"
         )
     return DONE
+
+
+def _lines(file: BinaryIO, options: argparse.Namespace) -> Iterator[bytes]:
+    return (followed if options.follow else lines_of_file)(file, options.file)
+
+
+def _where(part: dict[str, Any]) -> str:
+    """A part that is missing, and what can be done."""
+    if "ordinals" in part:
+        first, last = part["ordinals"]
+        much, where = f"lines {first} to {last}", "nowhere that it says"
+        if "thread" in part:
+            where = f"in the file of thread {part['thread']}"
+    else:
+        much = f"{part['messages']} messages" if "messages" in part else "the messages"
+        much, where = f"{much} up to {part['until']}", f"in the file of session {part['session']}"
+    is_known = "thread" in part or "session" in part
+    return f"{much}, {where}" + ("; --follow takes them from beside it" if is_known else "")
 
 
 def _split(one: Foreign) -> list[Foreign]:
@@ -306,17 +332,6 @@ class _Import:
 
     def _named(self, one: Foreign, refused: Refused) -> WalldError:
         return WalldError(f"{self._file}, line {one.line.number} (entry {one.id}): {refused}")
-
-
-def _lines(file: BinaryIO, path: str) -> Iterator[bytes]:
-    """A device, say, has one without an end. FormatError."""
-    number = 0
-    while line := file.readline(_LINE_BYTES_MAX + 1):
-        number += 1
-        if len(line) > _LINE_BYTES_MAX:
-            limit = f"more than {_LINE_BYTES_MAX} bytes, the limit of a line"
-            raise FormatError(f"{path}, line {number}: {limit}")
-        yield line
 
 
 def _word(payload: dict[str, Any], type_: str = "imported") -> Foreign:

@@ -11,7 +11,8 @@ nobody gave one, is within its call and has its word in `synthetic`. Safe to sen
 - a call goes with its result or not at all, right before it, and only where its name is known and
   its arguments are a JSON object (or empty); a result without its call does not go;
 - no two equal roles in a row (but one `tool` message a call, as openai has it): what would be is
-  joined; no empty message; no key a provider does not know; other roles do not go;
+  joined; no empty message; no key a provider does not know; other roles do not go, nor does
+  an answer of which its writer says that it failed (`_attempt`);
 - no reasoning, but to Anthropic blocks of thinking with its signature, and what it ran itself with
   its result, where they stood (`said.py`), and none of a recovered reply; messages of one answer
   (`answer_of`) are one, whatever results stand between them;
@@ -208,7 +209,7 @@ def _read(messages: Iterable[dict[str, Any]]) -> list[Said]:
         if role == "tool":
             _answer(open_calls, message, message.get("content"))
             continue
-        if role not in ("user", "assistant", "system"):
+        if role not in ("user", "assistant", "system") or "_attempt" in message:
             continue
         one = Said(role, answer=answer_of(message), is_cut=bool(message.get("_wal_cut")))
         blocks = list(blocks_of(message.get("content")))
