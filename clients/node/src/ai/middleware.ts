@@ -43,7 +43,7 @@ type Part = {
 };
 /** Parts that say nothing of what the model said. */
 const SILENT: ReadonlySet<string> = new Set([
-  "stream-start", "text-start", "text-end", "tool-input-end", "raw",
+  "stream-start", "text-start", "text-end", "tool-input-end", "raw", "ping",
 ]);
 /** Not among them: other, unknown, interrupted, which is what is said where a body was cut; and error. */
 const ENDS: ReadonlySet<string> = new Set(["stop", "length", "content-filter", "tool-calls"]);
@@ -226,7 +226,7 @@ function record(recorder: Recorder, part: Part): void {
       recorder.fail(part.error);
       break;
     default:
-      if (typeof part.type === "string" && !SILENT.has(part.type)) recorder.beside("unknown_block", { block: part });
+      if (!SILENT.has(part.type)) recorder.unknown(part);
   }
 }
 

@@ -127,6 +127,12 @@ export class Recorder {
     this.guard(() => this.reply.event(kind, payload));
   }
 
+  /** A part of a kind that is not known, but for what the SDK itself says of the answer's beginning. */
+  unknown(part: { type?: unknown; kind?: unknown }): void {
+    const isBeginning = part.type === "custom" && String(part.kind).endsWith(".message_start");
+    if (typeof part.type === "string" && !isBeginning) this.beside("unknown_block", { block: part });
+  }
+
   /** What the provider's words of a part say that has to be sent back with it. */
   signed(metadata: unknown): void {
     const found = signaturesIn(metadata);

@@ -137,8 +137,7 @@ function record(recorder: Recorder, chunk: Chunk): void {
       recorder.fail(new DOMException(chunk.reason ?? "aborted", "AbortError"));
       break;
     default:
-      if (typeof chunk.type !== "string" || SILENT.has(chunk.type) || chunk.type.startsWith("data-")) break;
-      recorder.beside("unknown_block", { block: chunk });
+      if (!SILENT.has(chunk.type) && !String(chunk.type).startsWith("data-")) recorder.unknown(chunk);
   }
 }
 

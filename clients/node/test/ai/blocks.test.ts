@@ -13,6 +13,7 @@ import { Daemon } from "../support/daemon.js";
 const shared = await Daemon.started({ after });
 const client = shared.client();
 const END = { type: "finish", finishReason: { unified: "stop", raw: "end_turn" } };
+const BEGUN = { type: "custom", kind: "anthropic.message_start", providerMetadata: { anthropic: { id: "m" } } };
 type Reply = ReturnType<typeof client.reply>;
 
 async function read(reply: Reply, parts: unknown[], options: { continues?: boolean } = {}): Promise<void> {
@@ -95,14 +96,14 @@ test("a part that nobody knows stands where it came", async () => {
   const text = (delta: string) => ({ type: "text-delta", id: "1", delta });
   const file = { type: "file", mediaType: "text/plain", data: "AAAA" };
   const strange = { type: "hologram", size: 3 };
-  const known = [{ type: "stream-start", warnings: [] }, { type: "text-start", id: "1" }, { type: "raw", rawValue: 1 }];
+  const known = [{ type: "stream-start", warnings: [] }, { type: "text-start", id: "1" }, { type: "raw", rawValue: 1 }, BEGUN];
   const expected = [["text", "a"], ["unknown_block", { block: file }], ["unknown_block", { block: strange }], ["text", "b"]];
   await read(client.reply("strange"), [...known, text("a"), file, strange, text("b"), { type: "text-end", id: "1" }, END]);
   assert.deepEqual(await told("strange"), expected);
   const content = [{ type: "text", text: "a" }, file, strange, { type: "text", text: "b" }];
   await whole(client.reply("strange whole"), content);
   assert.deepEqual(await told("strange whole"), expected);
-  const own = [{ type: "start" }, { type: "data-weather", data: 4 }, { type: "message-metadata" }, { type: "start-step" }];
+  const own = [{ type: "start" }, BEGUN, { type: "data-weather", data: 4 }, { type: "message-metadata" }, { type: "start-step" }];
   const chunks = [...own, text("a"), file, strange, text("b"), { type: "finish-step" }, { type: "finish", finishReason: "stop" }];
   await shown(client.reply("strange shown"), chunks);
   assert.deepEqual(await told("strange shown"), expected);
@@ -144,7 +145,7 @@ test("a program that says that an answer continues the one before", async () => 
     assert.ok(reply.end() > 0);
     const one = await found(reply.sessionId);
     assert.deepEqual([one.status, one.attempts, one.text], ["complete", attempts, text]);
-    if (continues === true) assert.equal(modelCalls(one)["0.0"]?.["status"], undefined, "nobody tells of the model here");
+    if (continues === true) assert.equal(modelCalls(one)["0.0"]?.["status"], "complete", "its new end counts");
   }
   const alone = client.reply("continues nothing");
   await read(alone, rest, { continues: true });

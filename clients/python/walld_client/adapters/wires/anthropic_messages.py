@@ -75,9 +75,10 @@ class MessageEvent(msgspec.Struct):
 
 def has_unknown_delta(event: MessageEvent) -> bool:
     """Does it hold what no `_Delta` has a field for?"""
-    delta = event.delta
-    is_one = event.type == "content_block_delta" and delta is not None
-    return is_one and delta.type not in _DELTAS  # type: ignore[union-attr]
+    if event.type != "content_block_delta" or event.delta is None:
+        return False
+    kind = event.delta.type
+    return isinstance(kind, str) and kind not in _DELTAS
 
 
 class MessagesFold(Fold):
@@ -149,7 +150,7 @@ class MessagesFold(Fold):
             self.model.usage = {**(self.model.usage or {}), **told}
 
     def _delta(self, index: Any, delta: Any, sink: Sink) -> None:
-        kind = "" if type(delta) is dict else delta.type
+        kind = delta.get("type") if type(delta) is dict else delta.type
         if kind == "text_delta":
             if delta.text:
                 sink.token(delta.text)
@@ -167,7 +168,7 @@ class MessagesFold(Fold):
         elif kind == "signature_delta":
             if delta.signature:
                 sink.event("signature", {"index": index, "signature": delta.signature})
-        elif kind not in _DELTAS:
+        elif isinstance(kind, str) and kind not in _DELTAS:
             sink.event("unknown_block", {"index": index, "delta": plain(delta)})
 
     def _block(self, index: Any, block: dict[str, Any], sink: Sink) -> None:
