@@ -33,6 +33,10 @@ LINE_TYPES: Final = frozenset(
         "world_state",
         "inter_agent_communication",
         "inter_agent_communication_metadata",
+        "token_usage_record",
+        "retained_context",
+        "security_risk_score",
+        "realtime_item",
     )
 )
 _CALLS: Final = frozenset(("function_call", "custom_tool_call", "local_shell_call"))
@@ -74,7 +78,7 @@ _SUMMARY: Final = "Another language model started to solve this problem and prod
 def read(lines: Iterable[str | bytes]) -> Imported:
     """A rollout. Never raises."""
     rollout = _Rollout()
-    for line in parsed(lines):
+    for line in parsed(lines, "codex"):
         if not rollout.draft.damaged(line):
             assert line.value is not None
             rollout.take(line, line.value)

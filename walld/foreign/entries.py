@@ -32,6 +32,7 @@ __all__ = ["Draft", "Foreign", "Imported", "kept_line", "message", "tool_call"]
 _TEXT_CHARS_MAX: Final = 8 * 1024 * 1024
 """Of a line that is kept; of a longer one its beginning."""
 _BEGINNING_CHARS: Final = 4096
+_TYPE_CHARS_MAX: Final = 80
 
 
 class Foreign(msgspec.Struct, frozen=True):
@@ -57,7 +58,8 @@ class Imported(msgspec.Struct, frozen=True):
     """A foreign file as entries.
 
     not_understood: lines that became no entry of a known type; reasons: how many for each reason.
-    All are among the entries, as type "foreign.<format>". orphans: ids of entries whose parent is
+    All are among the entries, as type "foreign.<format>". unknown_types: of those that are whole
+    records of a type nobody knew, type -> how many. orphans: ids of entries whose parent is
     not above them; they hang on the entry before. version: of the file, where its format counts
     versions. Of walld's own lines alone: events, what stood in the file, in its order and with a
     number left out for each hole; last_seq, of the last number; missing, the seqs that are gone.
@@ -72,6 +74,7 @@ class Imported(msgspec.Struct, frozen=True):
     events: list[Event] = []
     last_seq: int = 0
     missing: list[list[int]] = []
+    unknown_types: dict[str, int] = {}
 
 
 def message(
@@ -136,6 +139,7 @@ class Draft:
         self.orphans: list[str] = []
         self._parents: dict[str, str | None] = {}
         self._reasons: Counter[str] = Counter()
+        self._types: Counter[str] = Counter()
         self._state = SessionState()
 
     def __contains__(self, id: object) -> bool:  # noqa: A002
@@ -181,6 +185,8 @@ class Draft:
     ) -> str:
         """Keep a line as it is, and count it. Not on the path, unless others may hang on it."""
         self._reasons[reason] += 1
+        if reason == "unknown_type" and line.value is not None:
+            self._types[_type_of(line.value)] += 1
         wanted = None if _id_or_none(id) in self._parents else id
         payload = kept_line(line, reason)
         return self._append(line, f"foreign.{self.format}", payload, wanted, parent, at_ms, leaf)
@@ -230,7 +236,13 @@ class Draft:
         """What came of it."""
         reasons = dict(sorted(self._reasons.items()))
         return Imported(
-            self.entries, sum(reasons.values()), reasons, self.format, version, self.orphans
+            self.entries,
+            sum(reasons.values()),
+            reasons,
+            self.format,
+            version,
+            self.orphans,
+            unknown_types=dict(sorted(self._types.items())),
         )
 
     def _append(
@@ -298,6 +310,13 @@ class Draft:
             if drawn not in self._parents:
                 return drawn
             n += 1
+
+
+def _type_of(value: dict[str, Any]) -> str:
+    """Of a record, with that of its payload where it has one."""
+    payload = value.get("payload")
+    types = [value.get("type"), payload.get("type") if isinstance(payload, dict) else None]
+    return ".".join(one[:_TYPE_CHARS_MAX] for one in types if isinstance(one, str)) or "none"
 
 
 def _id_or_none(id: object) -> str | None:  # noqa: A002

@@ -1,7 +1,7 @@
 """Lines of a foreign file as JSON objects, or as what is wrong with them.
 
-Owns: decoding and parsing one line, and which damage is a torn end. Refuses: what an object means
-(the modules of the formats).
+Owns: decoding and parsing one line, and which damage is a torn end. Refuses: whole records in what
+is no line (`damage.py`), what an object means (the modules of the formats).
 
 Invariant: never raises, whatever the bytes. What `value` holds can be written as JSON again: no
 NaN, no infinity, nothing nested deeper than DEPTH_MAX.
@@ -13,13 +13,16 @@ import json
 import math
 from collections.abc import Iterable
 from datetime import UTC, datetime
-from typing import Any, Final, NoReturn
+from typing import Any, Final, NamedTuple, NoReturn
 
 import msgspec
+
+from walld.foreign.damage import Piece, found_in
 
 __all__ = ["Line", "as_text", "at_ms", "parsed", "rest", "text_or_none"]
 
 DEPTH_MAX: Final = 200
+_BLANK: Final = " \t\r\n"
 _LATEST_MS: Final = 253402300799999  # the year 9999 ends
 
 
@@ -27,32 +30,91 @@ class Line(msgspec.Struct, frozen=True):
     """One line that is not blank. number: from 1. value: the object, None where there is none.
 
     problem: torn (the file ends in the middle of it) | malformed | not_an_object | too_deep.
+    is_found: it is no line, but a whole record that stood behind damage, or over several lines.
     """
 
     number: int
     text: str
     value: dict[str, Any] | None = None
     problem: str | None = None
+    is_found: bool = False
 
 
-def parsed(lines: Iterable[str | bytes]) -> list[Line]:
-    """Every line that is not blank, with or without its newline."""
-    found: list[Line] = []
+def parsed(lines: Iterable[str | bytes], format: str | None = None) -> list[Line]:  # noqa: A002
+    """Every line that is not blank, with or without its newline.
+
+    format: whose whole records are looked for in what is no line; what is left of it comes in its
+    place.
+    """
+    found: list[Line | _Damaged] = []
+    damaged: _Damaged | None = None
     whole = True
     for number, line in enumerate(lines, 1):
         text = line.decode("utf-8", "surrogateescape") if isinstance(line, bytes) else line
         if number == 1:
             text = text.removeprefix("\ufeff")
-        if stripped := text.strip(" \t\r\n"):
-            found.append(_parse(number, stripped))
+        stripped = text.strip(_BLANK)
+        made = _parse(number, stripped) if stripped else None
+        if made is not None:
             whole = text.endswith("\n")
-    if found and found[-1].problem == "malformed" and not whole:
-        found[-1] = msgspec.structs.replace(found[-1], problem="torn")
-    return found
+        if made is not None and made.problem is None and text[0] not in _BLANK:
+            damaged = None
+        elif damaged is None and made is not None and made.problem is not None and format:
+            damaged = _Damaged(number, [], [])
+            found.append(damaged)
+        if damaged is not None:
+            damaged.texts.append(text)
+        if made is not None:
+            (found if damaged is None else damaged.lines).append(made)
+    mended = _mended(found, format or "")
+    if mended and mended[-1].problem == "malformed" and not whole:
+        mended[-1] = msgspec.structs.replace(mended[-1], problem="torn")
+    return mended
+
+
+class _Damaged(NamedTuple):
+    """Lines in a row of which the first is none, blank ones too; and what they are one by one.
+
+    An indented line among them belongs to them: no agent indents its lines.
+    """
+
+    number: int
+    texts: list[str]
+    lines: list[Line]
+
+
+def _mended(found: list[Line | _Damaged], format: str) -> list[Line]:  # noqa: A002
+    values = [one.value for one in found if isinstance(one, Line) and one.value is not None]
+    is_flat = bool(values) and not any(isinstance(one.get("payload"), dict) for one in values)
+    mended: list[Line] = []
+    for one in found:
+        if isinstance(one, Line):
+            mended.append(one)
+        else:
+            text = "".join(one.texts)
+            pieces = found_in(text, format, _decode, is_flat=is_flat)
+            mended += _lines_of(text, pieces, one.number) or one.lines
+    return mended
+
+
+def _lines_of(text: str, pieces: list[Piece], number: int) -> list[Line]:
+    """Records, and the lines of what is none. number: of the line that the text begins with."""
+    made: list[Line] = []
+    counted = 0
+    for piece in pieces:
+        number += text.count("\n", counted, piece.at) if piece.at > counted else 0
+        counted = max(counted, piece.at)
+        if piece.value is not None and not _is_deep(piece.text):
+            made.append(Line(number, piece.text, piece.value, is_found=True))
+            continue
+        for below, one in enumerate(piece.text.split("\n")):
+            if stripped := one.strip(_BLANK):
+                made.append(_parse(number + below, stripped))
+    return made
 
 
 def _parse(number: int, text: str) -> Line:
-    if text.count("{") + text.count("[") > DEPTH_MAX and _deep(text):
+    if _is_deep(text):
         return Line(number, text, problem="too_deep")
     try:
         value = json.loads(text, parse_constant=_refuse, parse_float=_finite)
@@ -61,6 +123,10 @@ def _parse(number: int, text: str) -> Line:
     if not isinstance(value, dict):
         return Line(number, text, problem="not_an_object")
     return Line(number, text, value)
+
+
+def _is_deep(text: str) -> bool:
+    return text.count("{") + text.count("[") > DEPTH_MAX and _deep(text)
 
 
 def _deep(text: str) -> bool:
@@ -95,6 +161,12 @@ def _finite(number: str) -> float:
     if not math.isfinite(value):
         raise ValueError(f"{number} is larger than a float")
     return value
+
+
+_decode: Final = json.JSONDecoder(
+    strict=False, parse_constant=_refuse, parse_float=_finite
+).raw_decode
+"""Newlines that nobody escaped stand in strings as they are."""
 
 
 def at_ms(value: object) -> int:

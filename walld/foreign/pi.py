@@ -31,7 +31,7 @@ _KEPT_LINE: Final = "firstKeptEntryIndex"
 
 def read(lines: Iterable[str | bytes]) -> Imported:
     """A session. Raises FormatError for a version that is newer than VERSION_MAX, or none."""
-    found = parsed(lines)
+    found = parsed(lines, "pi")
     version = _version(found)
     for migrate in (_from_1_to_2, _from_2_to_3)[version - 1 :]:
         found = migrate(found)
@@ -71,7 +71,7 @@ def _from_1_to_2(lines: list[Line]) -> list[Line]:
 
     pi counts the lines it could read, so do we.
     """
-    readable = [line for line in lines if line.value is not None]
+    readable = [line for line in lines if line.value is not None and not line.is_found]
     migrated = []
     for line in lines:
         value = line.value
@@ -157,7 +157,8 @@ class _Session:
         made = self.draft.add(
             line, type, payload, id=id, parent=parent, root=root and type != "label", at_ms=at
         )
-        self.by_line[line.number] = made
+        if not line.is_found:
+            self.by_line[line.number] = made
         if self.tree and is_unknown:  # what it names is gone, or stands below it
             self.draft.orphans.append(made)
         if type == "label":

@@ -153,5 +153,5 @@ def test_a_mark_of_utf_8_is_no_other_encoding(copy: Callable[[list[str]], list[s
 
 
 def test_a_session_on_disk_that_is_a_text_of_another_code_is_read(tmp_path: Path):
-    text = CODEX[1].replace("hi", "caf\xe9").encode("latin-1")
+    text = CODEX[1].replace("hi", "fianc\xe9").encode("latin-1")
     assert read([CODEX[0].encode(), text]).reasons == {}

@@ -1,8 +1,8 @@
 """walld session import: another program's session file, or an archive, appended to a session.
 
 Owns: what of a file goes into one request, and saying what was not understood. Refuses: formats
-(`foreign/`), what is an archive's alone (`import_archive.py`), what is too long for an entry (the
-client puts it beside the session).
+(`foreign/`), reading files (`import_source.py`), what is an archive's alone (`import_archive.py`),
+what is too long for an entry (the client puts it beside the session).
 
 A line that this session cannot take (it has too many small fields for an entry, or contradicts
 what stands there already, be it another entry of its id) is kept as its text, like one that was not
@@ -23,8 +23,9 @@ from __future__ import annotations
 import argparse
 import time
 from collections import Counter
-from collections.abc import Iterator
-from typing import Any, BinaryIO
+from collections.abc import Iterator, Mapping
+from io import BufferedReader
+from typing import Any
 
 import msgspec
 from walld_client.errors import Refused
@@ -37,10 +38,12 @@ from walld_client.wire import messages as wire
 
 from walld.cli.exit_codes import DONE, USAGE, complain
 from walld.cli.session.import_archive import archive_of, bring_artifacts
+from walld.cli.session.import_source import lines_of, unpacked
 from walld.cli.session_client import SessionClient
 from walld.cli.show import as_json
-from walld.errors import FormatError, WalldError
+from walld.errors import NotUnderstood, WalldError
 from walld.escape import escaped_line
+from walld.foreign.archive_text import Archive
 from walld.foreign.detect import read
 from walld.foreign.entries import Foreign, Imported, kept_line
 from walld.foreign.taken import misplaced, renamed, taken
@@ -63,8 +66,8 @@ _OF_AN_ENTRY = frozenset(
 )
 """Codes of a refusal that say what is wrong with an entry, and not with the request."""
 _NAMED_MAX = 5
-_LINE_BYTES_MAX = 64 * 1024 * 1024
-"""Of a foreign file: no agent writes such a line, and a device has no other."""
+_SPOKEN = "codex.realtime_item"
+"""Codex has them for its screen: to the model goes what a voice hands over, as a message."""
 _WAITS = 60
 _WAIT_SECONDS = 0.5
 """A daemon whose memory for lines is full writes them to their files meanwhile."""
@@ -80,8 +83,7 @@ def run(asking: SessionClient, options: argparse.Namespace) -> int:
             return USAGE
         if archive is not None:
             bring_artifacts(asking, session_id, archive, file, options.file)
-        lines = _lines(file, options.file) if archive is None else archive.lines
-        imported = read(lines, options.format)
+        imported, packed = _read(file, archive, options)
     split = [piece for one in imported.entries for piece in _split(one)]
     work = _Import(asking, session_id, options.file, imported)
     new = work.append(split)
@@ -95,6 +97,7 @@ def run(asking: SessionClient, options: argparse.Namespace) -> int:
         "new": new,
         "not_understood": sum(work.reasons.values()),
         "reasons": dict(sorted(work.reasons.items())),
+        "unknown_types": imported.unknown_types,
         "orphans": imported.orphans,
         "missing": imported.missing,
         "doubted": doubted,
@@ -103,12 +106,12 @@ def run(asking: SessionClient, options: argparse.Namespace) -> int:
         print(as_json(told))
         return DONE
     line = f"{escaped_line(session_id)}: {new} entries from {imported.format}"
+    if packed is not None:
+        line += f" ({packed})"
     if new < count:
         line += f", {count - new} were there already"
     print(line)
-    for reason, count in sorted(work.reasons.items()):
-        kept = f"kept as foreign.{imported.format}"
-        print(f"  not understood: {count} lines ({escaped_line(reason)}), {kept}")
+    _tell_kept(work.reasons, imported)
     if orphans := imported.orphans:
         shown = ", ".join(orphans[:_NAMED_MAX]) + (", ..." if len(orphans) > _NAMED_MAX else "")
         print(
@@ -124,6 +127,37 @@ def run(asking: SessionClient, options: argparse.Namespace) -> int:
             f"  {doubted} calls of it may have run or wait, and no entry here says so: kept as such"
         )
     return DONE
+
+
+def _read(
+    file: BufferedReader, archive: Archive | None, options: argparse.Namespace
+) -> tuple[Imported, str | None]:
+    """Its entries, and what the file was compressed with."""
+    if archive is not None:
+        return read(archive.lines, options.format), None
+    plain, packed = unpacked(file, options.file)
+    try:
+        return read(lines_of(plain, options.file, packed), options.format), packed
+    except NotUnderstood as error:
+        raise NotUnderstood(f"{options.file}: {error}") from None
+
+
+def _tell_kept(reasons: Mapping[str, int], imported: Imported) -> None:
+    """What is among the entries as its text alone, and what was said and is in no message."""
+    kept = f"kept as foreign.{imported.format}"
+    types = imported.unknown_types
+    for reason, count in sorted(reasons.items()):
+        if reason == "unknown_type":
+            count -= sum(types.values())
+        if count > 0:
+            print(f"  not understood: {count} lines ({escaped_line(reason)}), {kept}")
+    if types:
+        shown = ", ".join(f"{one} {count}" for one, count in list(types.items())[:_NAMED_MAX])
+        shown += ", ..." if len(types) > _NAMED_MAX else ""
+        print(f"  of types that walld does not know, {kept}: {escaped_line(shown)}")
+    spoken = sum(one.type == _SPOKEN for one in imported.entries)
+    if spoken:
+        print(f"  spoken, and in no message: {spoken} entries ({_SPOKEN})")
 
 
 def _split(one: Foreign) -> list[Foreign]:
@@ -306,17 +340,6 @@ class _Import:
 
     def _named(self, one: Foreign, refused: Refused) -> WalldError:
         return WalldError(f"{self._file}, line {one.line.number} (entry {one.id}): {refused}")
-
-
-def _lines(file: BinaryIO, path: str) -> Iterator[bytes]:
-    """A device, say, has one without an end. FormatError."""
-    number = 0
-    while line := file.readline(_LINE_BYTES_MAX + 1):
-        number += 1
-        if len(line) > _LINE_BYTES_MAX:
-            limit = f"more than {_LINE_BYTES_MAX} bytes, the limit of a line"
-            raise FormatError(f"{path}, line {number}: {limit}")
-        yield line
 
 
 def _word(payload: dict[str, Any], type_: str = "imported") -> Foreign:

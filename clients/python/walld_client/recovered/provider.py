@@ -20,7 +20,8 @@ nobody gave one, is within its call and has its word in `synthetic`. Safe to sen
 - anthropic begins with the user; it knows no system message: there it is a user's, in <system>
   tags;
 - content that still stands beside the session as an artifact (it is lost, or whoever asks reads it
-  himself) is its preview and a note; so is what was attached to a user's message;
+  himself) is its preview and a note; so is what was attached to a message of the user's, the
+  system's or a tool's;
 - calls as `calls.py` makes them.
 """
 
@@ -200,13 +201,13 @@ def _read(messages: Iterable[dict[str, Any]]) -> list[_Said]:
         role = message.get("role")
         role = "system" if role in _SYSTEM else role
         if role == "tool":
-            _answer(open_calls, message, message.get("content"))
+            _answer(open_calls, message, _with_attached(message))
             continue
         if role not in ("user", "assistant", "system"):
             continue
         one = _Said(role)
         blocks = list(blocks_of(message.get("content")))
-        if role == "user":
+        if role != "assistant":
             blocks += attached_blocks(message.get("attachments"))
         one.blocks = [block for block in blocks if block["type"] not in _THINKING | _TOOL_BLOCKS]
         if role != "user":
@@ -238,6 +239,12 @@ def _read(messages: Iterable[dict[str, Any]]) -> list[_Said]:
                 break
             part.blocks = []
     return said
+
+
+def _with_attached(result: dict[str, Any]) -> object:
+    """What a tool gave, and a note of each file that went with it."""
+    content, notes = result.get("content"), list(attached_blocks(result.get("attachments")))
+    return [*(content if isinstance(content, list) else [content]), *notes] if notes else content
 
 
 def _cut(said: _Said, content: object, blocks: list[dict[str, Any]]) -> list[_Said]:

@@ -1,0 +1,84 @@
+"""The lines of a file that is imported, unpacked where it is compressed.
+
+Owns: which compressions can be read here, and the limit of a line. Refuses: what the lines say
+(`foreign/`), archives (`import_archive.py`).
+
+gzip, bzip2 and xz are Python's own; zstd is so from 3.14 on, else the package zstandard reads it.
+"""
+
+from __future__ import annotations
+
+import bz2
+import gzip
+import importlib
+import io
+import lzma
+import zlib
+from collections.abc import Iterator
+from contextlib import suppress
+from typing import Any, Final, Protocol
+
+from walld.errors import FormatError, NotUnderstood
+from walld.foreign.containers import compressed
+
+__all__ = ["lines_of", "unpacked"]
+
+_LINE_BYTES_MAX: Final = 64 * 1024 * 1024
+"""No agent writes such a line, and a device has no other."""
+_DAMAGED: Final = (EOFError, zlib.error, lzma.LZMAError, OSError, ValueError)
+"""What the readers raise for bytes that are none of theirs, `zstandard.ZstdError` aside."""
+_MAGIC_BYTES: Final = 6
+
+
+class _Readable(Protocol):
+    def readline(self, size: int, /) -> bytes: ...
+
+
+def unpacked(file: io.BufferedReader, path: str) -> tuple[_Readable, str | None]:
+    """The file as what it holds, and what it was compressed with. NotUnderstood: see there."""
+    name = compressed(file.peek(_MAGIC_BYTES)[:_MAGIC_BYTES])
+    if name == "gzip":
+        return gzip.GzipFile(fileobj=file, mode="rb"), name
+    if name == "bzip2":
+        return bz2.BZ2File(file), name
+    if name == "xz":
+        return lzma.LZMAFile(file), name
+    return (_zstd(file, path) if name == "zstd" else file), name
+
+
+def _zstd(file: io.BufferedReader, path: str) -> _Readable:
+    with suppress(ImportError):
+        opened: _Readable = importlib.import_module("compression.zstd").open(file)
+        return opened
+    with suppress(ImportError):
+        made: Any = importlib.import_module("zstandard").ZstdDecompressor()
+        return io.BufferedReader(made.stream_reader(file, read_across_frames=True))
+    raise NotUnderstood(
+        f"{path}: it is compressed with zstd, which this Python cannot read: unpack it first"
+        " (zstd -d -o OTHER FILE), or install the package zstandard"
+    )
+
+
+def lines_of(file: _Readable, path: str, packed: str | None) -> Iterator[bytes]:
+    """The lines of what `unpacked` gave. FormatError: one is too long, or the file is cut."""
+    number = 0
+    while line := _line(file, path, packed):
+        number += 1
+        if len(line) > _LINE_BYTES_MAX:
+            limit = f"more than {_LINE_BYTES_MAX} bytes, the limit of a line"
+            raise FormatError(f"{path}, line {number}: {limit}")
+        yield line
+
+
+def _line(file: _Readable, path: str, packed: str | None) -> bytes:
+    if packed is None:
+        return file.readline(_LINE_BYTES_MAX + 1)
+    try:
+        return file.readline(_LINE_BYTES_MAX + 1)
+    except Exception as error:
+        if not isinstance(error, _DAMAGED) and type(error).__name__ != "ZstdError":
+            raise
+        raise NotUnderstood(
+            f"{path}: it is compressed with {packed}, and cut or damaged ({error}): nothing of it"
+            f" was imported; what {packed} can still unpack of it can be"
+        ) from None
