@@ -26,7 +26,7 @@ __all__ = ["lines_of", "unpacked"]
 _LINE_BYTES_MAX: Final = 64 * 1024 * 1024
 """No agent writes such a line, and a device has no other."""
 _DAMAGED: Final = (EOFError, zlib.error, lzma.LZMAError, OSError, ValueError)
-"""What the readers raise for bytes that are none of theirs, `zstandard.ZstdError` aside."""
+"""What the readers raise for bytes that are none of theirs, but for the ZstdError of zstandard."""
 _MAGIC_BYTES: Final = 6
 
 
