@@ -40,7 +40,7 @@ def read(lines: Iterable[str | bytes], format: str = "auto") -> Imported:  # noq
     """
     if format != "auto" and format not in FORMATS:
         raise FormatError(f"format: got {format!r}, limit {', '.join(FORMATS)} or auto")
-    lines = list(lines)
+    lines = lines if isinstance(lines, Sequence) else list(lines)
     head = _head(lines)
     if (told := kind_of(head)) is not None or (told := _array(head, lines)) is not None:
         raise NotUnderstood(f"it is {told}")

@@ -15,10 +15,11 @@ refuse, for its shape, its place or its depth, is kept as text like a line nobod
 from __future__ import annotations
 
 import json
+import marshal
 from collections import Counter
 from collections.abc import Sequence
 from hashlib import blake2b
-from typing import Any, Final
+from typing import Any, Final, overload
 
 import msgspec
 
@@ -27,7 +28,7 @@ from walld.limits import ID_BYTES_MAX, LEDGER_DEPTH_MAX
 from walld.sessions.state.events import Event
 from walld.sessions.state.session_state import SessionState
 
-__all__ = ["Draft", "Foreign", "Imported", "kept_line", "message", "tool_call"]
+__all__ = ["Draft", "Entries", "Foreign", "Imported", "kept_line", "message", "tool_call"]
 
 _TEXT_CHARS_MAX: Final = 8 * 1024 * 1024
 """Of a line that is kept; of a longer one its beginning."""
@@ -54,6 +55,49 @@ class Foreign(msgspec.Struct, frozen=True):
     line: Line = Line(0, "")
 
 
+_PACKED: Final = Foreign.__struct_fields__[:-1]
+"""All but the line, which other entries may have too."""
+
+
+class Entries(Sequence[Foreign]):
+    """Entries in their order, kept small: each is made anew where it is asked for.
+
+    A payload of objects takes several times what its text does, and a file may have many.
+    """
+
+    def __init__(self) -> None:
+        self._packed: list[bytes] = []
+        self._lines: list[Line] = []
+
+    def append(self, one: Foreign) -> None:
+        """Behind the others."""
+        self._packed.append(marshal.dumps([getattr(one, name) for name in _PACKED], 2))
+        self._lines.append(one.line)
+
+    def take(self, other: Entries, at: int) -> None:
+        """One of another's behind the others; what it is kept as is shared."""
+        self._packed.append(other._packed[at])
+        self._lines.append(other._lines[at])
+
+    def __len__(self) -> int:
+        return len(self._packed)
+
+    @overload
+    def __getitem__(self, at: int) -> Foreign: ...
+    @overload
+    def __getitem__(self, at: slice) -> list[Foreign]: ...
+    def __getitem__(self, at: int | slice) -> Foreign | list[Foreign]:
+        if isinstance(at, slice):
+            return [self[one] for one in range(*at.indices(len(self)))]
+        fields: list[Any] = [*marshal.loads(self._packed[at]), self._lines[at]]
+        return Foreign(*fields)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Entries) and list(self) == list(other)
+
+    __hash__ = None  # type: ignore[assignment]
+
+
 class Imported(msgspec.Struct, frozen=True):
     """A foreign file as entries.
 
@@ -65,7 +109,7 @@ class Imported(msgspec.Struct, frozen=True):
     number left out for each hole; last_seq, of the last number; missing, the seqs that are gone.
     """
 
-    entries: list[Foreign]
+    entries: Entries
     not_understood: int
     reasons: dict[str, int]
     format: str
@@ -134,7 +178,7 @@ class Draft:
 
     def __init__(self, format: str) -> None:  # noqa: A002
         self.format = format
-        self.entries: list[Foreign] = []
+        self.entries = Entries()
         self.leaf: str | None = None
         self.orphans: list[str] = []
         self._parents: dict[str, str | None] = {}
@@ -264,29 +308,32 @@ class Draft:
         entry = Foreign(
             type, payload, made, parent, at_ms=at_ms, leaf=leaf or moves, line=line, **links
         )
-        reason = self._refused(entry)
+        event = self._event(entry)
+        reason = self._refused(entry, event)
         if reason is not None:
             self._reasons[reason] += 1
             moves, leaf = False, leaf and not moves
             kind = f"foreign.{self.format}"
             payload = kept_line(line, reason)
             entry = Foreign(kind, payload, made, parent, at_ms=at_ms, leaf=leaf, line=line)
+            event = self._event(entry)
         self._parents[made] = self.leaf if parent is None else parent
         if leaf and not moves:
             self.leaf = made
-        event = self._event(entry)
-        self._state.apply(msgspec.structs.replace(event, parent=self._state.parent_for(event)))
+        if event.parent is None:
+            event = msgspec.structs.replace(event, parent=self._state.parent_for(event))
+        self._state.apply(event)
         self.entries.append(entry)
         return made
 
-    def _refused(self, entry: Foreign) -> str | None:
+    def _refused(self, entry: Foreign, event: Event) -> str | None:
         """Why a session would not take the entry, None where it would."""
         if _is_deep(entry.payload, entry.line.text):
             return "too_deep"
         for name in ("turn", "cause", "correlation", "key"):
             if (value := getattr(entry, name)) is not None and _id_or_none(value) is None:
                 return "bad_id"
-        problem = self._state.check(self._event(entry))
+        problem = self._state.check(event)
         return None if problem is None else problem.code
 
     def _event(self, entry: Foreign) -> Event:

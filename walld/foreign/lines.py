@@ -11,33 +11,93 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
-from typing import Any, Final, NamedTuple, NoReturn
+from typing import Any, ClassVar, Final, NamedTuple, NoReturn
 
 import msgspec
 
+from walld.errors import FormatError
 from walld.foreign.damage import Piece, found_in
 
 __all__ = ["Line", "as_text", "at_ms", "parsed", "rest", "text_or_none"]
 
 DEPTH_MAX: Final = 200
 _BLANK: Final = " \t\r\n"
+_MARK: Final = "\ufeff"
 _LATEST_MS: Final = 253402300799999  # the year 9999 ends
 
 
-class Line(msgspec.Struct, frozen=True):
+class Line:
     """One line that is not blank. number: from 1. value: the object, None where there is none.
 
     problem: torn (the file ends in the middle of it) | malformed | not_an_object | too_deep.
     is_found: it is no line, but a whole record that stood behind damage, or over several lines.
+
+    One of a sequence of bytes is read there where it is asked for: objects take several times what
+    their text does, and a file may have many.
     """
 
-    number: int
-    text: str
-    value: dict[str, Any] | None = None
-    problem: str | None = None
-    is_found: bool = False
+    __slots__ = ("_held", "_value", "is_found", "number", "problem")
+    _newest: ClassVar[tuple[Line, dict[str, Any]] | None] = None
+    """The last one that was read, and its value: who asks once asks again."""
+
+    def __init__(
+        self,
+        number: int,
+        held: str | Sequence[str | bytes],
+        value: dict[str, Any] | None = None,
+        problem: str | None = None,
+        is_found: bool = False,
+    ) -> None:
+        self.number, self._held, self._value = number, held, value
+        self.problem, self.is_found = problem, is_found
+
+    @property
+    def text(self) -> str:
+        """Without white space at its ends; bytes that are no UTF-8 as lone surrogates."""
+        held = self._held
+        return held if isinstance(held, str) else _text(self._line(held)).strip(_BLANK)
+
+    @property
+    def value(self) -> dict[str, Any] | None:
+        """None where there is none."""
+        held, newest = self._held, Line._newest
+        if self._value is not None or self.problem is not None or isinstance(held, str):
+            return self._value
+        if newest is None or newest[0] is not self:
+            try:
+                newest = Line._newest = (self, _decoded(self._line(held)))
+            except ValueError as error:
+                raise FormatError(
+                    f"line {self.number} is another than before: the file changed while it was"
+                    f" read ({error}); import it again"
+                ) from None
+        return newest[1]
+
+    def _line(self, held: Sequence[str | bytes]) -> str | bytes:
+        line = held[self.number - 1]
+        return _unmarked(line) if self.number == 1 else line
+
+    def with_value(self, value: dict[str, Any] | None) -> Line:
+        """The line with another object in the place of its own."""
+        if value is self.value:
+            return self
+        return Line(self.number, self._held, value, self.problem, self.is_found)
+
+    def __eq__(self, other: object) -> bool:
+        if not isinstance(other, Line):
+            return NotImplemented
+        return self._told() == other._told()
+
+    def __hash__(self) -> int:
+        return hash((self.number, self.text))
+
+    def _told(self) -> tuple[object, ...]:
+        return self.number, self.text, self.value, self.problem, self.is_found
+
+    def __repr__(self) -> str:
+        return f"Line({self.number}, {self.text!r}, problem={self.problem!r})"
 
 
 def parsed(lines: Iterable[str | bytes], format: str | None = None) -> list[Line]:  # noqa: A002
@@ -48,27 +108,26 @@ def parsed(lines: Iterable[str | bytes], format: str | None = None) -> list[Line
     """
     found: list[Line | _Damaged] = []
     damaged: _Damaged | None = None
-    whole = True
+    is_ended = True
+    held = lines if isinstance(lines, Sequence) else None
     for number, line in enumerate(lines, 1):
-        text = line.decode("utf-8", "surrogateescape") if isinstance(line, bytes) else line
         if number == 1:
-            text = text.removeprefix("\ufeff")
-        stripped = text.strip(_BLANK)
-        made = _parse(number, stripped) if stripped else None
+            line = _unmarked(line)
+        made = _parse(number, line, held)
         if made is not None:
-            whole = text.endswith("\n")
-        if made is not None and made.problem is None and text[0] not in _BLANK:
+            is_ended = _text(line[-1:]) == "\n"
+        if made is not None and made.problem is None and _text(line[:1]) not in _BLANK:
             damaged = None
         elif damaged is None and made is not None and made.problem is not None and format:
             damaged = _Damaged(number, [], [])
             found.append(damaged)
         if damaged is not None:
-            damaged.texts.append(text)
+            damaged.texts.append(_text(line))
         if made is not None:
             (found if damaged is None else damaged.lines).append(made)
     mended = _mended(found, format or "")
-    if mended and mended[-1].problem == "malformed" and not whole:
-        mended[-1] = msgspec.structs.replace(mended[-1], problem="torn")
+    if mended and mended[-1].problem == "malformed" and not is_ended:
+        mended[-1] = Line(mended[-1].number, mended[-1].text, problem="torn")
     return mended
 
 
@@ -84,8 +143,11 @@ class _Damaged(NamedTuple):
 
 
 def _mended(found: list[Line | _Damaged], format: str) -> list[Line]:  # noqa: A002
-    values = [one.value for one in found if isinstance(one, Line) and one.value is not None]
-    is_flat = bool(values) and not any(isinstance(one.get("payload"), dict) for one in values)
+    if not any(isinstance(one, _Damaged) for one in found):
+        return [one for one in found if isinstance(one, Line)]
+    values = (one.value for one in found if isinstance(one, Line))
+    payloads = [isinstance(one.get("payload"), dict) for one in values if one is not None]
+    is_flat = bool(payloads) and not any(payloads)
     mended: list[Line] = []
     for one in found:
         if isinstance(one, Line):
@@ -108,25 +170,55 @@ def _lines_of(text: str, pieces: list[Piece], number: int) -> list[Line]:
             made.append(Line(number, piece.text, piece.value, is_found=True))
             continue
         for below, one in enumerate(piece.text.split("\n")):
-            if stripped := one.strip(_BLANK):
-                made.append(_parse(number + below, stripped))
+            if (line := _parse(number + below, one)) is not None:
+                made.append(line)
     return made
 
 
-def _parse(number: int, text: str) -> Line:
-    if _is_deep(text):
-        return Line(number, text, problem="too_deep")
+def _unmarked(line: str | bytes) -> str | bytes:
+    if isinstance(line, bytes):
+        return line.removeprefix(_MARK.encode())
+    return line.removeprefix(_MARK)
+
+
+def _text(line: str | bytes) -> str:
+    return line.decode("utf-8", "surrogateescape") if isinstance(line, bytes) else line
+
+
+def _parse(
+    number: int, line: str | bytes, lines: Sequence[str | bytes] | None = None
+) -> Line | None:
+    """None for a blank line. lines: where it can be read again."""
+    if not line.strip():
+        return None
+    problem, value = None, None
+    if _is_deep(line):
+        problem = "too_deep"
+    else:
+        try:
+            value = _decoded(line)
+            problem = None if isinstance(value, dict) else "not_an_object"
+        except (ValueError, RecursionError):
+            problem = "malformed"
+    if lines is not None and isinstance(line, bytes):
+        return Line(number, lines, problem=problem)
+    text = _text(line).strip(_BLANK)
+    return Line(number, text, None if problem else value, problem) if text else None
+
+
+def _decoded(line: str | bytes) -> Any:
+    """The JSON in it. Few lines are what the fast reader refuses, and Python's takes."""
     try:
-        value = json.loads(text, parse_constant=_refuse, parse_float=_finite)
+        return msgspec.json.decode(line)
     except (ValueError, RecursionError):
-        return Line(number, text, problem="malformed")
-    if not isinstance(value, dict):
-        return Line(number, text, problem="not_an_object")
-    return Line(number, text, value)
+        text = _text(line).strip(_BLANK)
+        return json.loads(text, parse_constant=_refuse, parse_float=_finite)
 
 
-def _is_deep(text: str) -> bool:
-    return text.count("{") + text.count("[") > DEPTH_MAX and _deep(text)
+def _is_deep(line: str | bytes) -> bool:
+    if isinstance(line, bytes):
+        return line.count(b"{") + line.count(b"[") > DEPTH_MAX and _deep(_text(line))
+    return line.count("{") + line.count("[") > DEPTH_MAX and _deep(line)
 
 
 def _deep(text: str) -> bool:

@@ -14,8 +14,6 @@ import json
 from collections.abc import Callable, Iterable
 from typing import Any, Final
 
-import msgspec
-
 from walld.errors import FormatError
 from walld.foreign.entries import Draft, Imported, message, tool_call
 from walld.foreign.lines import Line, as_text, at_ms, parsed, rest, text_or_none
@@ -81,7 +79,7 @@ def _from_1_to_2(lines: list[Line]) -> list[Line]:
                 value = value | {_KEPT_LINE: readable[kept].number}
             else:
                 value = rest(value, _KEPT_LINE)
-        migrated.append(msgspec.structs.replace(line, value=value))
+        migrated.append(line.with_value(value))
     return migrated
 
 
@@ -93,7 +91,7 @@ def _from_2_to_3(lines: list[Line]) -> list[Line]:
             said = value.get("message")
             if isinstance(said, dict) and said.get("role") == "hookMessage":
                 value = value | {"message": said | {"role": "custom"}}
-        migrated.append(msgspec.structs.replace(line, value=value))
+        migrated.append(line.with_value(value))
     return migrated
 
 

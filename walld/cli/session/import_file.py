@@ -21,11 +21,14 @@ ends, and says `begun` once more of what it had appended behind that.
 from __future__ import annotations
 
 import argparse
+import threading
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
 from io import BufferedReader
-from typing import Any
+from itertools import chain
+from typing import Any, TypeVar
 
 import msgspec
 from walld_client.errors import Refused
@@ -34,6 +37,8 @@ from walld_client.limits import APPEND_BYTES_MAX
 from walld_client.query.requests import decode_placed
 from walld_client.session import artifacts
 from walld_client.session.entries import in_pieces
+from walld_client.steps import Steps
+from walld_client.steps import run as run_steps
 from walld_client.wire import messages as wire
 
 from walld.cli.exit_codes import DONE, USAGE, complain
@@ -45,7 +50,7 @@ from walld.errors import NotUnderstood, WalldError
 from walld.escape import escaped_line
 from walld.foreign.archive_text import Archive
 from walld.foreign.detect import read
-from walld.foreign.entries import Foreign, Imported, kept_line
+from walld.foreign.entries import Entries, Foreign, Imported, kept_line
 from walld.foreign.taken import misplaced, renamed, taken
 from walld.sessions.gate.imported import settled_there, untold, untold_files
 from walld.sessions.gate.possibly_run import as_ended, unfinished_imports
@@ -54,6 +59,8 @@ from walld.sessions.state.entries import events_of, fitting
 from walld.sessions.state.events import Event
 
 __all__ = ["run"]
+
+_T = TypeVar("_T")
 
 _ENTRIES_MAX = 200
 """Of one request; and its payloads are half a frame at most, so that ids have room."""
@@ -84,7 +91,7 @@ def run(asking: SessionClient, options: argparse.Namespace) -> int:
         if archive is not None:
             bring_artifacts(asking, session_id, archive, file, options.file)
         imported, packed = _read(file, archive, options)
-    split = [piece for one in imported.entries for piece in _split(one)]
+    split = _in_pieces(imported.entries)
     work = _Import(asking, session_id, options.file, imported)
     new = work.append(split)
     doubted = work.end(imported)
@@ -160,6 +167,18 @@ def _tell_kept(reasons: Mapping[str, int], imported: Imported) -> None:
         print(f"  spoken, and in no message: {spoken} entries ({_SPOKEN})")
 
 
+def _in_pieces(entries: Entries) -> Entries:
+    split = Entries()
+    for at, one in enumerate(entries):
+        pieces = _split(one)
+        if len(pieces) == 1:
+            split.take(entries, at)
+            continue
+        for piece in pieces:
+            split.append(piece)
+    return split
+
+
 def _split(one: Foreign) -> list[Foreign]:
     """An entry whose list of messages is too long for it as several that go on with the list.
 
@@ -180,13 +199,37 @@ def _split(one: Foreign) -> list[Foreign]:
     return made
 
 
+_Travelling = tuple[Foreign, wire.NewEntry]
+
+
+class _OneAtATime:
+    """Questions of two threads over the one connection, each with its answer."""
+
+    def __init__(self, asking: SessionClient) -> None:
+        self._asking = asking
+        self._lock = threading.Lock()
+
+    def ask(
+        self,
+        make: Callable[[int], msgspec.Struct],
+        timeout: float | None = None,
+        *,
+        again: bool = True,
+    ) -> bytes:
+        with self._lock:
+            return self._asking.ask(make, timeout, again=again)
+
+    def run(self, steps: Steps[_T]) -> _T:
+        return run_steps(self, steps)
+
+
 class _Import:
     """The entries on their way. reasons: why lines were kept as their text, and how many."""
 
     def __init__(
         self, asking: SessionClient, session_id: str, file: str, imported: Imported
     ) -> None:
-        self._asking = asking
+        self._reading, self._asking = asking, _OneAtATime(asking)
         self._session_id = session_id
         self._file = file
         self._format = imported.format
@@ -204,32 +247,63 @@ class _Import:
         self._last_seq = 0
         """Of the session, as far as this import knows."""
 
-    def append(self, split: list[Foreign]) -> int:
+    def append(self, split: Entries) -> int:
         """How many of them were not there."""
         events = self._events()
         there = {event.id: event for event in events}
         self._last_seq = events[-1].seq if events else 0
-        self._names = taken(split, self._format, there)
+        self._names = taken(split, self._format, there) if there else {}
         self._doubles = frozenset(self._names.values())
-        split = [renamed(one, self._names) for one in split]
+        if self._names:
+            split = self._renamed(split)
+        given = {one.id: at for at, one in enumerate(split)}
+        wanted = Entries()
         # `once` would look at an entry's key and not at its id: several may have one key.
-        wanted = [one for one in split if one.id not in there]
+        for name, at in given.items():
+            if name not in there:
+                wanted.take(split, at)
         self._source = [renamed(one, self._names) for one in self._source]
         calls = calls_of(self._source)
         self._misplaced = misplaced(wanted, events, calls) if calls else frozenset()
         self.reasons.update(
-            str(there[one.id].payload.get("reason"))
-            for one in split
-            if one.id in there and there[one.id].type == self._kind != one.type
+            str(there[name].payload.get("reason"))
+            for name, at in given.items()
+            if name in there and there[name].type == self._kind != split[at].type
         )
-        given = {one.id for one in split}
         self._unfinished = [last for last in unfinished_imports(events) if last in given]
-        if begins := bool(wanted) and (last := self._last_of(split)) not in self._unfinished:
+        begun: list[Foreign] = []
+        if wanted and (last := self._last_of(split)) not in self._unfinished:
             self._unfinished.append(last)
-            wanted.insert(0, _word({"begun": last}))
-        return sum(self._new(piece) for piece in self._pieces(wanted)) - begins
+            begun.append(_word({"begun": last}))
+        return self._sent(chain(begun, wanted)) - len(begun)
 
-    def _last_of(self, split: list[Foreign]) -> str:
+    def _renamed(self, split: Entries) -> Entries:
+        made = Entries()
+        for one in split:
+            made.append(renamed(one, self._names))
+        return made
+
+    def _sent(self, wanted: Iterable[Foreign]) -> int:
+        """How many were new. While the daemon writes some the next are made ready."""
+        new = 0
+        with ThreadPoolExecutor(1) as thread:
+            under_way: tuple[list[_Travelling], Future[int]] | None = None
+            for piece in self._pieces(wanted):
+                new += self._arrived(under_way)
+                entries = [entry for _, entry in piece]
+                under_way = piece, thread.submit(self._count, entries)
+            return new + self._arrived(under_way)
+
+    def _arrived(self, under_way: tuple[list[_Travelling], Future[int]] | None) -> int:
+        if under_way is None:
+            return 0
+        piece, told = under_way
+        try:
+            return told.result()
+        except Refused:
+            return self._new(piece)
+
+    def _last_of(self, split: Entries) -> str:
         """The last entry that the file still has where it has grown: its end may be torn now."""
         whole = (one for one in reversed(split) if one.type not in (self._kind, "imported"))
         return next(whole, split[-1]).id
@@ -245,7 +319,7 @@ class _Import:
         return sum(map(len, lacks.values()))
 
     def _events(self) -> list[Event]:
-        return events_of(self._asking.lines(self._session_id) or ())
+        return events_of(self._reading.lines(self._session_id) or ())
 
     def _untold(self, imported: Imported) -> tuple[dict[str, list[Any]], list[Foreign]]:
         source, last_seq = self._source, imported.last_seq
@@ -264,8 +338,8 @@ class _Import:
             wanted.append(_word({"fingerprint": files}, "lifecycle"))
         return lacks, wanted
 
-    def _pieces(self, wanted: list[Foreign]) -> Iterator[list[tuple[Foreign, wire.NewEntry]]]:
-        piece: list[tuple[Foreign, wire.NewEntry]] = []
+    def _pieces(self, wanted: Iterable[Foreign]) -> Iterator[list[_Travelling]]:
+        piece: list[_Travelling] = []
         size = 0
         for one in wanted:
             entry = self._travelling(one)
@@ -302,7 +376,7 @@ class _Import:
             Foreign(self._kind, payload, one.id, one.parent, at_ms=one.at_ms, leaf=leaf)
         )
 
-    def _new(self, piece: list[tuple[Foreign, wire.NewEntry]]) -> int:
+    def _new(self, piece: list[_Travelling]) -> int:
         """Appended at once; where one of them is refused, one by one, that one as its text."""
         entries = [entry for _, entry in piece]
         try:
@@ -363,9 +437,7 @@ def _entry(one: Foreign, payload: bytes) -> wire.NewEntry:
     )
 
 
-def _append(
-    asking: SessionClient, session_id: str, piece: list[wire.NewEntry]
-) -> list[wire.Placed]:
+def _append(asking: _OneAtATime, session_id: str, piece: list[wire.NewEntry]) -> list[wire.Placed]:
     """One request; it waits while the daemon has no room for lines."""
 
     def made(number: int) -> wire.Append:

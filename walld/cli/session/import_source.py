@@ -13,10 +13,13 @@ import gzip
 import importlib
 import io
 import lzma
+import os
 import zlib
-from collections.abc import Iterator
+from array import array
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
-from typing import Any, Final, Protocol
+from itertools import accumulate
+from typing import Any, Final, Protocol, overload
 
 from walld.errors import FormatError, NotUnderstood
 from walld.foreign.containers import compressed
@@ -59,8 +62,41 @@ def _zstd(file: io.BufferedReader, path: str) -> _Readable:
     )
 
 
-def lines_of(file: _Readable, path: str, packed: str | None) -> Iterator[bytes]:
-    """The lines of what `unpacked` gave. FormatError: one is too long, or the file is cut."""
+def lines_of(file: _Readable, path: str, packed: str | None) -> Sequence[bytes]:
+    """The lines of what `unpacked` gave. FormatError: one is too long, or the file is cut.
+
+    Of a plain file they are read again where they are asked for, of anything else they are held.
+    """
+    lines = _lines(file, path, packed)
+    if packed is None and isinstance(file, io.BufferedReader) and file.seekable():
+        return _OfFile(file.fileno(), map(len, lines))
+    return list(lines)
+
+
+class _OfFile(Sequence[bytes]):
+    """Lines of a plain file, by where they end."""
+
+    def __init__(self, fd: int, lengths: Iterable[int]) -> None:
+        self._fd = fd
+        self._ends = array("q", accumulate(lengths))
+
+    def __len__(self) -> int:
+        return len(self._ends)
+
+    @overload
+    def __getitem__(self, at: int) -> bytes: ...
+    @overload
+    def __getitem__(self, at: slice) -> list[bytes]: ...
+    def __getitem__(self, at: int | slice) -> bytes | list[bytes]:
+        if isinstance(at, slice):
+            return [self[one] for one in range(*at.indices(len(self)))]
+        end = self._ends[at]
+        at %= len(self)
+        begin = self._ends[at - 1] if at else 0
+        return os.pread(self._fd, end - begin, begin)
+
+
+def _lines(file: _Readable, path: str, packed: str | None) -> Iterator[bytes]:
     number = 0
     while line := _line(file, path, packed):
         number += 1
