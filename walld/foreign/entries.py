@@ -55,10 +55,6 @@ class Foreign(msgspec.Struct, frozen=True):
     line: Line = Line(0, "")
 
 
-_PACKED: Final = Foreign.__struct_fields__[:-1]
-"""All but the line, which other entries may have too."""
-
-
 class Entries(Sequence[Foreign]):
     """Entries in their order, kept small: each is made anew where it is asked for.
 
@@ -71,7 +67,7 @@ class Entries(Sequence[Foreign]):
 
     def append(self, one: Foreign) -> None:
         """Behind the others."""
-        self._packed.append(marshal.dumps([getattr(one, name) for name in _PACKED], 2))
+        self._packed.append(marshal.dumps(msgspec.structs.astuple(one)[:-1], 2))
         self._lines.append(one.line)
 
     def take(self, other: Entries, at: int) -> None:
@@ -328,7 +324,7 @@ class Draft:
 
     def _refused(self, entry: Foreign, event: Event) -> str | None:
         """Why a session would not take the entry, None where it would."""
-        if _is_deep(entry.payload, entry.line.text):
+        if _is_deep(entry.payload, entry.line):
             return "too_deep"
         for name in ("turn", "cause", "correlation", "key"):
             if (value := getattr(entry, name)) is not None and _id_or_none(value) is None:
@@ -352,7 +348,7 @@ class Draft:
         """An id for an entry without one, out of its line alone."""
         n = 0
         while True:
-            own = f"{line.number}\0{n}\0{line.text}".encode("utf-8", "surrogatepass")
+            own = b"%d\0%d\0%b" % (line.number, n, line.encoded)
             drawn = f"{self.format}.{blake2b(own, digest_size=9).hexdigest()}"
             if drawn not in self._parents:
                 return drawn
@@ -376,9 +372,10 @@ def _id_or_none(id: object) -> str | None:  # noqa: A002
         return None
 
 
-def _is_deep(payload: dict[str, Any], text: str) -> bool:
-    """Whether it nests deeper than a session takes; text: of its line, which mostly tells."""
-    if text.count("{") + text.count("[") < LEDGER_DEPTH_MAX // 2:
+def _is_deep(payload: dict[str, Any], line: Line) -> bool:
+    """Whether it nests deeper than a session takes; line: what it is of, which mostly tells."""
+    text = line.encoded
+    if text.count(b"{") + text.count(b"[") < LEDGER_DEPTH_MAX // 2:
         return False  # what is made of a line adds a few levels
     level: list[Any] = [payload]
     for _ in range(LEDGER_DEPTH_MAX):

@@ -39,8 +39,10 @@ class Line:
     """
 
     __slots__ = ("_held", "_value", "is_found", "number", "problem")
-    _newest: ClassVar[tuple[Line, dict[str, Any]] | None] = None
-    """The last one that was read, and its value: who asks once asks again."""
+    _newest: ClassVar[tuple[Line | None, str | bytes]] = None, ""
+    """The last one that was read again, and what it is: who asks once asks again."""
+    _known: ClassVar[tuple[Line | None, dict[str, Any] | None]] = None, None
+    """The last one whose value was read again, and that."""
 
     def __init__(
         self,
@@ -62,22 +64,33 @@ class Line:
     @property
     def value(self) -> dict[str, Any] | None:
         """None where there is none."""
-        held, newest = self._held, Line._newest
+        held = self._held
         if self._value is not None or self.problem is not None or isinstance(held, str):
             return self._value
-        if newest is None or newest[0] is not self:
+        if Line._known[0] is not self:
             try:
-                newest = Line._newest = (self, _decoded(self._line(held)))
+                Line._known = self, _decoded(self._line(held))
             except ValueError as error:
                 raise FormatError(
                     f"line {self.number} is another than before: the file changed while it was"
                     f" read ({error}); import it again"
                 ) from None
-        return newest[1]
+        return Line._known[1]
+
+    @property
+    def encoded(self) -> bytes:
+        """The text as bytes."""
+        if not isinstance(self._held, str):
+            line = self._line(self._held)
+            if isinstance(line, bytes) and line.isascii():
+                return line.strip(_BLANK.encode())
+        return self.text.encode("utf-8", "surrogatepass")
 
     def _line(self, held: Sequence[str | bytes]) -> str | bytes:
-        line = held[self.number - 1]
-        return _unmarked(line) if self.number == 1 else line
+        if Line._newest[0] is not self:
+            line = held[self.number - 1]
+            Line._newest = self, _unmarked(line) if self.number == 1 else line
+        return Line._newest[1]
 
     def with_value(self, value: dict[str, Any] | None) -> Line:
         """The line with another object in the place of its own."""

@@ -21,6 +21,7 @@ ends, and says `begun` once more of what it had appended behind that.
 from __future__ import annotations
 
 import argparse
+import gc
 import threading
 import time
 from collections import Counter
@@ -81,7 +82,17 @@ _WAIT_SECONDS = 0.5
 
 
 def run(asking: SessionClient, options: argparse.Namespace) -> int:
-    """Append the file's entries."""
+    """Append the file's entries. Few of its many objects are rings: nobody looks for those."""
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        return _run(asking, options)
+    finally:
+        if was_on:
+            gc.enable()
+
+
+def _run(asking: SessionClient, options: argparse.Namespace) -> int:
     with open(options.file, "rb") as file:
         archive = archive_of(file, options.file)
         session_id: str | None = options.session or (archive and archive.session_id)
