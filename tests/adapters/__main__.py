@@ -60,6 +60,8 @@ GROUPS = {
             "wires/test_odd_streams.py",
             "wires/test_any_answer.py",
             "wires/test_told_again.py",
+            "wires/test_goes_on.py",
+            "wires/test_spoken.py",
             "wires/test_tee_at_once.py",
             "wires/test_overhead.py",
         ),
@@ -69,6 +71,7 @@ GROUPS = {
         ("langchain-core", "langchain", "langgraph", "langchain-openai", "langchain-anthropic"),
         (
             "langchain/test_langchain.py",
+            "langchain/test_langchain_blocks.py",
             "langchain/test_langchain_calls.py",
             "langchain/test_langchain_events.py",
             "langchain/test_langchain_graphs.py",
@@ -101,6 +104,7 @@ GROUPS = {
         ("pydantic-ai-slim", "openai", "anthropic"),
         (
             "agents/test_pydantic_ai.py",
+            "agents/test_pydantic_ai_blocks.py",
             "agents/test_pydantic_ai_ends.py",
             "agents/test_pydantic_ai_store.py",
             "agents/test_pydantic_ai_any.py",

@@ -18,6 +18,7 @@ __all__ = [
     "Frame",
     "Said",
     "answer",
+    "blocks",
     "failure",
     "frames_of",
     "joined",
@@ -83,6 +84,26 @@ def frames_of(
     """An answer that says this, in these pieces; calls: name and arguments by id."""
     make = {"chat": _chat, "responses": _responses, "messages": _messages}[wire]
     return list(make(number, texts, thoughts, calls))
+
+
+def blocks(reason: str, *content: tuple[dict[str, Any], list[dict[str, Any]]]) -> list[bytes]:
+    """A body of Anthropic's that ends for that reason; content: each block as it begins, and its
+    deltas."""
+    usage = {"input_tokens": 1, "output_tokens": 1}
+    begun = {"id": "msg_b", "type": "message", "role": "assistant", "model": "m-1", "content": []}
+    begun |= {"stop_reason": None, "stop_sequence": None, "usage": usage}
+    each = [
+        {"index": index, **one}
+        for index, (block, deltas) in enumerate(content)
+        for one in (
+            {"type": "content_block_start", "content_block": block},
+            *({"type": "content_block_delta", "delta": delta} for delta in deltas),
+            {"type": "content_block_stop"},
+        )
+    ]
+    over = {"type": "message_delta", "delta": {"stop_reason": reason}, "usage": usage}
+    begin = {"type": "message_start", "message": begun}
+    return [_event(one) for one in (begin, *each, over, {"type": "message_stop"})]
 
 
 def failure(wire: str) -> Frame:

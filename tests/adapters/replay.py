@@ -28,15 +28,18 @@ import threading
 import time
 import zlib
 from collections import Counter
+from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
+from urllib.parse import parse_qs
 
 from adapters.answers import Frame, answer, failure, told
 
 __all__ = ["Replay", "whole_of"]
 
 _PATHS = {"/chat/completions": "chat", "/responses": "responses", "/messages": "messages"}
-_PATHS["/completions"] = ""  # of before there were chats: only bodies that a test has put there
+# Of before there were chats, and no model's: only bodies that a test has put there.
+_PATHS |= {"/completions": "", "/reports": ""}
 _RESET = struct.pack("ii", 1, 0)  # SO_LINGER: on, 0 s
 
 
@@ -48,6 +51,10 @@ class Replay:
         """The body of each request, in order."""
         self.bodies: dict[str, bytes | list[bytes]] = {}
         """Recorded bodies to send as they are, whole or in these chunks, by model."""
+        self.then: dict[str, list[bytes]] = {}
+        """What is sent instead of those to a request that holds a tool's result."""
+        self.responses: dict[str, list[bytes]] = {}
+        """Of responses that run in the background, by id: their events, which a GET may ask for."""
         self.asked: Counter[str] = Counter()
         self.closing = threading.Event()
         replay = self
@@ -92,6 +99,15 @@ class _Answer(BaseHTTPRequestHandler):
     def log_message(self, *_: object) -> None:
         """Nothing on stderr."""
 
+    def do_GET(self) -> None:
+        """A response that is taken up again, behind the event with the number that is named."""
+        path, _, query = self.path.partition("?")
+        after = int(parse_qs(query).get("starting_after", ["-1"])[0])
+        events = self.server_side.responses[path.rpartition("/")[2]]
+        self.ways: dict[str, str] = {}
+        with suppress(BrokenPipeError, ConnectionResetError):
+            self._stream("responses", [Frame(one) for one in events[after + 1 :]])
+
     def do_POST(self) -> None:
         replay = self.server_side
         asked = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
@@ -106,6 +122,8 @@ class _Answer(BaseHTTPRequestHandler):
                 self._whole(503, {"error": {"message": "busy", "type": "overloaded_error"}})
             elif asked["model"] in replay.bodies:
                 body = replay.bodies[asked["model"]]
+                if _holds_result(asked):
+                    body = replay.then.get(asked["model"], body)
                 chunks = [body] if isinstance(body, bytes) else body
                 self._stream(wire, [Frame(chunk) for chunk in chunks])
             else:

@@ -294,6 +294,26 @@ def test_a_page_begins_with_no_part_of_a_message(between: list[Any]) -> None:
     check_formats(messages(log.events) or [], found["messages"], str(between))
 
 
+def test_pages_with_failed_attempts_are_slices() -> None:
+    """A provider is sent nothing of them: what stands around may be one."""
+    seen, call = Seen(), {"name": "look", "arguments": "{}"}
+    for seed in range(120):
+        log, rand = Log(), random.Random(seed)
+        for number in range(rand.randint(3, 12)):
+            calls = [call | {"id": rand.choice("cd")}] if rand.random() < 0.4 else []
+            failed = {"_attempt": "error"} if rand.random() < 0.5 else {}
+            words = rand.choice(["", f"word {number}"])
+            what = rand.choice(["user", "assistant", "assistant", "tool"])
+            if what == "user":
+                log.say("user", f"question {number}")
+            elif what == "tool":
+                log.say("tool", f"result {number}", tool_call_id=rand.choice("cd"))
+            else:
+                log.say("assistant", words, tool_calls=calls, **failed)
+        check_pages(log.events, (), seen, f"attempts {seed}")
+    assert min(seen.pages, seen.widened) > 20, vars(seen)
+
+
 def test_pages_of_random_ledgers_are_slices() -> None:
     seen = Seen()
     for seed in range(400):

@@ -21,7 +21,14 @@ _OPENAI_KEYS = {
 }
 _BLOCKS = {
     "user": ("text", "image", "document", "tool_result"),
-    "assistant": ("text", "thinking", "redacted_thinking", "tool_use"),
+    "assistant": ("text", "thinking", "redacted_thinking", "tool_use", "server_tool_use"),
+}
+_KEYS = {
+    "text": {"type", "text"},
+    "thinking": {"type", "thinking", "signature"},
+    "redacted_thinking": {"type", "data"},
+    "tool_use": {"type", "id", "name", "input"},
+    "tool_result": {"type", "tool_use_id", "content", "is_error"},
 }
 
 
@@ -72,7 +79,11 @@ def check_anthropic(sent: list[dict[str, Any]]) -> int:
         assert message["role"] == role, "the user first, then in turns"
         assert message["content"], "no empty message"
         kinds = [one["type"] for one in message["content"]]
-        assert set(kinds) <= set(_BLOCKS[role]), kinds
+        served = _check_served(message["content"]) if role == "assistant" else set[str]()
+        assert set(kinds) <= {*_BLOCKS[role], *served}, kinds
+        for one in message["content"]:
+            assert one.keys() <= _KEYS.get(one["type"], one.keys()), one.keys()
+        assert kinds[-1] not in ("thinking", "redacted_thinking") or role == "user", "ends so"
         given = [one["tool_use_id"] for one in message["content"] if one["type"] == "tool_result"]
         assert given == waiting, "each call's result is in the next message"
         assert kinds[: len(given)] == ["tool_result"] * len(given), "results stand first"
@@ -85,8 +96,27 @@ def check_anthropic(sent: list[dict[str, Any]]) -> int:
         ids |= set(waiting)
         results += len(given)
         assert all(one["text"].strip() for one in message["content"] if one["type"] == "text")
+        assert all(one["signature"] for one in message["content"] if one["type"] == "thinking")
     assert not waiting, f"calls without results: {waiting}"
     if sent and sent[-1]["role"] == "assistant" and sent[-1]["content"][-1]["type"] == "text":
         text = sent[-1]["content"][-1]["text"]
         assert text == text.rstrip(), "a last message that ends in white space is refused"
     return results
+
+
+def _check_served(content: list[dict[str, Any]]) -> set[str]:
+    """Types of results of what the provider ran: each stands behind its call, and each call has
+    one.
+    """
+    kinds, open_calls = set[str](), set[str]()
+    for one in content:
+        kind = one["type"]
+        if kind == "server_tool_use":
+            assert one["id"] not in open_calls
+            open_calls.add(one["id"])
+        elif kind.endswith("_tool_result"):
+            assert one["tool_use_id"] in open_calls, "a result without its call"
+            open_calls.remove(one["tool_use_id"])
+            kinds.add(kind)
+    assert not open_calls, f"calls of the provider without results: {open_calls}"
+    return kinds

@@ -351,7 +351,7 @@ def test_a_crowd_of_another_user_costs_agents_nothing(tmp_path: Path, kind: str)
         with ExitStack() as held:
             honest = hostile.Honest(daemon.socket_path, held)
             with hostile.crowd(daemon.socket_path, kind):
-                honest.drains(1.0, least=200)
+                honest.drains(0.3, least=80)
                 honest.visit()
             honest.drains(0.0, least=8)
             honest.look()

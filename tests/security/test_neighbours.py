@@ -31,7 +31,7 @@ T = TypeVar("T")
 Neighbour = Callable[["Crowd"], Awaitable[None]]
 
 MOST_SECONDS = 0.050
-AGENTS, DRAINS = 8, 8
+AGENTS, DRAINS = 6, 6
 JOB_SECONDS = 0.004
 """Of each job of each thread, and more of one that writes, or syncs what was written."""
 BYTES_A_SECOND = 200e6

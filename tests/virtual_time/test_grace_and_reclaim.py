@@ -488,7 +488,7 @@ def test_of_a_partial_that_goes_for_its_age_its_session_says_so(
     run(main)
 
 
-@pytest.mark.parametrize("days_away", [8.0, -8.0, 3650.0])
+@pytest.mark.parametrize("days_away", [8.0, -8.0, pytest.param(3650.0, marks=pytest.mark.sweep)])
 def test_no_step_of_the_clock_makes_a_partial_old(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,

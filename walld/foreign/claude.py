@@ -13,8 +13,12 @@ those that readers of it found, with fixtures: github.com/daaain/claude-code-log
 - A sidechain (a subagent's talk) hangs on the entry that was the leaf when it began, and never
   becomes the leaf; unless the file holds nothing else.
 - What was typed while the model worked stands in no line of the user's: in the attachment that says
-  when the model was told of it (`queued_command`).
+  when the model was told of it (`queued_command`). So do the words of teammates
+  (`teammate_mailbox`).
 - What the program itself says of an error of the API stands on the path and is no message.
+- A line that is no message stands on the path where it came at its end, and is a leaf without one
+  anywhere else. What hangs on it goes on where the conversation of its message stands by then,
+  unless who wrote it went back: what the leaf came by hangs on that line, too.
 - The summary that a compaction leaves replaces all above it but the messages that it preserves:
   they stand behind it, and what the file hangs on them hangs on it.
 """
@@ -22,10 +26,12 @@ those that readers of it found, with fixtures: github.com/daaain/claude-code-log
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
-from walld.foreign.entries import Draft, Imported, message, tool_call
+from walld.foreign.entries import Draft, Imported, failed_attempt, message, tool_call
 from walld.foreign.lines import Line, as_text, at_ms, parsed, rest, text_or_none
+from walld.foreign.order import NO_PARENTS, names_parents, parents_first
+from walld.foreign.parts import Part, context_of
 
 __all__ = ["OTHERS", "read"]
 
@@ -76,15 +82,21 @@ OTHERS: Final = frozenset(
     )
 )
 """Known and in no message: kept as "claude.<type>"."""
+_SAID: Final = frozenset(("message", "compaction"))
+"""Types of entries that are of the conversation."""
 
 
 def read(lines: Iterable[str | bytes]) -> Imported:
     """A session. Never raises."""
     found = parsed(lines, "claude")
     values = [line.value for line in found if line.value is not None]
-    main = any(value.get("isSidechain") is not True for value in values if _said(value))
-    session = _Session(main)
-    for line in found:
+    said = [value for value in values if value.get("type") in ("user", "assistant")]
+    main = any(value.get("isSidechain") is not True for value in said)
+    session = _Session(main, _attempts(values))
+    if not names_parents(said, "parentUuid", "logicalParentUuid"):
+        session.is_tree = False
+        session.draft.notes.append(NO_PARENTS)
+    for line in parents_first(found, "uuid", "parentUuid"):
         if not session.draft.damaged(line):
             assert line.value is not None
             session.take(line, line.value)
@@ -92,16 +104,43 @@ def read(lines: Iterable[str | bytes]) -> Imported:
     return session.draft.imported()
 
 
-def _said(value: dict[str, Any]) -> bool:
-    return value.get("type") in ("user", "assistant") and "uuid" in value
+def _attempts(values: list[dict[str, Any]]) -> dict[str, str]:
+    found: dict[str, str] = {}
+    for value in values:
+        said = value.get("message")
+        if value.get("type") == "assistant" and isinstance(said, dict):
+            answer, ended = text_or_none(said.get("id")), failed_attempt(said.get("stop_reason"))
+            if answer is not None and ended is not None:
+                found[answer] = ended
+    return found
+
+
+class _Note(NamedTuple):
+    """A line that is no message. message: the one above it, where there is one. above: the note
+    that it hangs on. below: messages that the file hangs on it, or on a note that hangs on it.
+    """
+
+    message: str | None
+    above: str | None
+    below: list[str]
 
 
 class _Session:
-    """A session as far as it was read. main: it has lines that are no sidechain."""
+    """A session as far as it was read. main: it has lines that are no sidechain.
 
-    def __init__(self, main: bool) -> None:
+    attempts: answer that failed -> how it ended. One of its lines says so, perhaps not the first.
+    """
+
+    def __init__(self, main: bool, attempts: dict[str, str]) -> None:
         self.draft = Draft("claude")
         self.main = main
+        self.attempts = attempts
+        self.is_tree = True
+        """Its lines name parents."""
+        self.agent: str | None = None
+        """Whose talk this is, though its lines are a sidechain: what it was given stands above."""
+        self.contexts: list[Part] = []
+        """What agents were given of sessions."""
         self.answers: dict[str, str] = {}
         """Entry -> the answer of the model it belongs to, its own calls' results included."""
         self.callers: dict[str, str] = {}
@@ -116,6 +155,14 @@ class _Session:
         """What the boundary of a compaction preserves, while its summary has not come."""
         self.instead: dict[str, str] = {}
         """Preserved line -> the compaction that has its messages."""
+        self.notes: dict[str, _Note] = {}
+        """Lines that are no message."""
+        self.spoken: dict[str, int] = {}
+        """Last entries of lines that are messages, in order -> the number of the line."""
+        self.message_at: dict[str | None, str] = {}
+        """Entry -> the message that it is, or the one above it."""
+        self.continued: set[str | None] = set()
+        """Messages that another one hangs on."""
 
     def take(self, line: Line, value: dict[str, Any]) -> None:
         kind = value.get("type")
@@ -127,12 +174,16 @@ class _Session:
                 self.keep(line, value, "unknown_shape")
             else:
                 self.place(line, value, made)
-        elif kind == "attachment" and (told := _queued(value)) is not None:
+        elif kind == "attachment" and (told := _attached(value)) is not None:
             self.place(line, value, [("message", told)])
         elif isinstance(kind, str) and kind in OTHERS:
             self.place(line, value, [(f"claude.{kind}", value)])
             if value.get("subtype") == "compact_boundary":
                 self.preserved = self.preserves(value.get("compactMetadata"))
+            if (context := context_of(value)) is not None:
+                self.contexts.append(context)
+                if context.until in self.draft:
+                    self.agent = text_or_none(value.get("agentId"))
             if kind == "last-prompt" and (leaf := text_or_none(value.get("leafUuid"))):
                 self.pinned = line, leaf
         else:
@@ -148,6 +199,17 @@ class _Session:
                 self.draft.add(line, "label", payload)
             else:  # of what was said in another file
                 self.draft.add(line, "claude.summary", value, leaf=False)
+        for one in self.contexts:
+            if one.until not in self.draft:
+                count = {} if one.messages is None else {"messages": one.messages}
+                where = {"session": one.of, "until": one.until}
+                self.draft.elsewhere.append(count | where)
+        numbers = list(self.spoken.values())
+        if numbers != sorted(numbers):  # children stood before their parents
+            ends = [one for one in self.spoken if one not in self.continued]
+            newest = max(ends, key=self.spoken.__getitem__)
+            if self.message_at.get(self.draft.leaf) != newest:
+                self.draft.move_leaf(Line(0, newest), newest)
         if self.pinned is not None:
             line, leaf = self.pinned
             if leaf in self.draft and not self.draft.above(leaf, self.draft.leaf):
@@ -163,17 +225,24 @@ class _Session:
         if uuid is not None and uuid in self.draft:
             self.draft.keep(line, "repeated_id", at_ms=at)
             return
-        side = self.main and value.get("isSidechain") is True
-        leaf = uuid is not None and not side
-        parent, root = self.parent(value, side) if uuid is not None else (None, False)
+        side = self.is_side(value)
+        is_said = any(type_ in _SAID for type_, _ in made)
+        if uuid is not None and not is_said:
+            parent, root, leaf = self.note(value, uuid, side)
+        else:
+            parent, root = self.parent(value, side)
+            leaf = is_said and not side
         named = value.get("parentUuid") if uuid is not None else None
-        is_orphan = parent is None and text_or_none(named) is not None
+        is_orphan = parent is None and self.above(value) not in self.draft
+        is_orphan = is_orphan and text_or_none(named) is not None
         answer = self.answer(value, parent)
+        above = None if root else self.message_at.get(parent or self.draft.leaf)
         for type_, payload in made[:-1]:
             parent = self.draft.add(
                 line, type_, payload, parent=parent, root=root, at_ms=at, leaf=leaf
             )
             root = False
+            self.message_at[parent] = parent
             if answer is not None:
                 self.answers[parent] = answer
         type_, payload = made[-1]
@@ -189,35 +258,91 @@ class _Session:
         if type_ == "compaction":
             self.instead |= dict.fromkeys(self.preserved, last)
             self.preserved = []
-        if leaf:
-            self.pinned = None
+        if is_said:
+            self.speak(line, value, last, above, side)
+        elif above is not None:
+            self.message_at[last] = above
 
     def keep(self, line: Line, value: dict[str, Any], reason: str) -> None:
         """Not understood; on the path where others may hang on it."""
-        uuid = text_or_none(value.get("uuid"))
-        side = self.main and value.get("isSidechain") is True
-        parent = self.parent(value, side)[0] if uuid is not None else None
-        leaf = uuid is not None and uuid not in self.draft and not side
+        uuid, leaf, parent = text_or_none(value.get("uuid")), False, None
+        side = self.is_side(value)
+        if uuid is not None and uuid not in self.draft:
+            parent, _, leaf = self.note(value, uuid, side)
+        above = self.message_at.get(parent or self.draft.leaf)
         at = at_ms(value.get("timestamp"))
-        self.draft.keep(line, reason, id=uuid, parent=parent, at_ms=at, leaf=leaf)
+        made = self.draft.keep(line, reason, id=uuid, parent=parent, at_ms=at, leaf=leaf)
+        if above is not None:
+            self.message_at[made] = above
+
+    def is_side(self, value: dict[str, Any]) -> bool:
+        """Whether the line is of a subagent's talk, and this file of another."""
+        return self.main and value.get("isSidechain") is True and not self.is_agents(value)
+
+    def is_agents(self, value: dict[str, Any]) -> bool:
+        """Whether the line is of the agent whose file this is, behind what it was given."""
+        return self.agent is not None and value.get("agentId") == self.agent
+
+    def above(self, value: dict[str, Any]) -> str | None:
+        """What the line says that it hangs on, or what stands for that."""
+        named = text_or_none(value.get("parentUuid"))
+        named = named or text_or_none(value.get("logicalParentUuid"))
+        return None if named is None else self.instead.get(named, named)
 
     def parent(self, value: dict[str, Any], side: bool) -> tuple[str | None, bool]:
         """(the entry it hangs on, None for the leaf; whether it hangs on nothing)."""
-        parent = value.get("parentUuid")
-        if parent is None:
-            parent = value.get("logicalParentUuid")
-        if isinstance(parent, str):
-            parent = self.instead.get(parent, parent)
-        if not isinstance(parent, str) or parent not in self.draft:
+        parent = self.above(value)
+        if not self.is_tree:
+            return None, False
+        if parent is None or parent not in self.draft:
             compacted = value.get("subtype") == "compact_boundary"
             begins = "parentUuid" in value and value["parentUuid"] is None
-            return None, begins and not side and not compacted
+            return None, begins and not side and not compacted and not self.is_agents(value)
         leaf = self.draft.leaf
         if not side and leaf is not None and parent != leaf:
+            if parent in self.notes:
+                return self.behind(parent), False
             answer = self.answers.get(parent)
             if answer is not None and answer == self.answers.get(leaf):
                 return leaf, False
         return parent, False
+
+    def behind(self, name: str) -> str | None:
+        """What a message hangs on of which the file says that it hangs on a note."""
+        note, leaf = self.notes[name], self.draft.leaf
+        if any(self.draft.above(one, leaf) for one in note.below):
+            return name  # who wrote it went back to there
+        if note.message is None or self.draft.above(note.message, leaf):
+            return leaf
+        tips = (one for one in reversed(self.spoken) if self.draft.above(note.message, one))
+        return next(tips, name)
+
+    def note(self, value: dict[str, Any], uuid: str, side: bool) -> tuple[str | None, bool, bool]:
+        """A line that is no message: (the entry it hangs on, whether on nothing, whether it is the
+        leaf): it is where it stands at the end of the conversation.
+        """
+        above, leaf = self.above(value), self.draft.leaf
+        parent, root = self.parent(value, side)
+        if above is not None and (note := self.notes.get(above)) is not None:
+            self.notes[uuid], parent = _Note(note.message, above, []), above
+        else:
+            self.notes[uuid] = _Note(self.message_at.get(parent or leaf), None, [])
+        return parent, root and leaf is None, not side and parent in (None, leaf)
+
+    def speak(
+        self, line: Line, value: dict[str, Any], last: str, above: str | None, side: bool
+    ) -> None:
+        """A line was a message; `last` is its last entry, `above` the message above it."""
+        self.message_at[last] = last
+        if side:
+            return
+        self.spoken[last] = line.number
+        self.continued.add(above)
+        self.pinned = None
+        note = self.notes.get(self.above(value) or "")
+        while note is not None:
+            note.below.append(last)
+            note = self.notes.get(note.above or "")
 
     def answer(self, value: dict[str, Any], parent: str | None) -> str | None:
         """The answer a line belongs to: the model's, or the one whose call it answers."""
@@ -265,7 +390,14 @@ class _Session:
             if value.get("isApiErrorMessage") is True:
                 return [("claude.api_error", value)]
             calls, ended = _calls(content), said.get("stop_reason")
-            made = message(role, content, tool_calls=calls, finish_reason=ended, foreign=foreign)
+            made = message(
+                role,
+                content,
+                tool_calls=calls,
+                finish_reason=ended,
+                attempt=failed_attempt(ended) or self.attempts.get(str(said.get("id"))),
+                foreign=foreign,
+            )
             return [("message", made)]
         if value.get("isCompactSummary") is True:
             replacement = [message("user", content)]
@@ -292,15 +424,31 @@ class _Session:
         return [("message", made) for made in made_of]
 
 
-def _queued(value: dict[str, Any]) -> dict[str, Any] | None:
-    """The message of an attachment that came out of the queue, None for any other."""
+def _attached(value: dict[str, Any]) -> dict[str, Any] | None:
+    """The message of an attachment that came out of the queue or from teammates, None for any
+    other.
+    """
     held = value.get("attachment")
-    if not isinstance(held, dict) or held.get("type") != "queued_command":
+    if not isinstance(held, dict):
+        return None
+    if held.get("type") == "teammate_mailbox" and (mail := _mail(held.get("messages"))):
+        return message("user", mail, foreign=value)
+    if held.get("type") != "queued_command":
         return None
     if not isinstance(held.get("prompt"), (str, list)):
         return None
     foreign = rest(value, "attachment") | {"attachment": rest(held, "prompt")}
     return message("user", held["prompt"], foreign=foreign)
+
+
+def _mail(listed: object) -> str:
+    """What teammates said, each in the tags in which Claude Code sends it."""
+    told = []
+    for one in listed if isinstance(listed, list) else ():
+        if isinstance(one, dict) and (text := text_or_none(one.get("text"))) is not None:
+            name = f' teammate_id="{one["from"]}"' if text_or_none(one.get("from")) else ""
+            told.append(f"<teammate-message{name}>\n{text}\n</teammate-message>")
+    return "\n\n".join(told)
 
 
 def _calls(content: object) -> list[dict[str, Any]]:

@@ -5,21 +5,23 @@ state database and the files of subagents beside it. The shapes are those of its
 public (github.com/openai/codex, `RolloutItem` and `ResponseItem`), and of rollouts it wrote, which
 github.com/madshn/localpush has as fixtures.
 
-What the model said and heard are the response items; the events repeat it for the screen and are
-kept as they are. A rollout has no tree: a rollback takes turns back, as `undo` does. Behind a
-compaction those are what the user said as far as its list has it, and its summary: Codex counts
-them so, and gets nothing back that the list took the place of. A compaction of which it has the
-summary alone keeps what the user said: Codex puts that before it.
+What the model said and heard are the response items, and what other agents said to it; the events
+repeat it for the screen and are kept as they are. A rollout has no tree: a rollback takes turns
+back (`codex_turns.py`), as `undo` does, and gets nothing back that the list of a compaction took
+the place of. A compaction of which it has the summary alone keeps what the user said: Codex puts
+that before it. The words of another agent are the user's here: no provider knows a third side.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterable
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
+from walld.foreign.codex_turns import Said, kept_of, said_of
 from walld.foreign.entries import Draft, Imported, message, tool_call
 from walld.foreign.lines import Line, as_text, at_ms, parsed, rest, text_or_none
+from walld.foreign.parts import base_of
 
 __all__ = ["ITEM_TYPES", "LINE_TYPES", "read"]
 
@@ -54,42 +56,22 @@ _OTHERS: Final = frozenset(
         "compaction_trigger",
         "configuration_update",
         "additional_tools",
-        "agent_message",
         "ghost_snapshot",
     )
 )
 """Items in no message: kept as "codex.<type>"."""
-ITEM_TYPES: Final = frozenset({"message"} | _CALLS | _OUTPUTS | _OTHERS)
-_CONTEXT: Final = (
-    "<environment_context>",
-    "# AGENTS.md instructions for ",
-    "<user_instructions>",
-    "<codex_internal_context",
-    "<skill>",
-    "<subagent_notification>",
-    "<turn_aborted>",
-    "<user_shell_command>",
-)
-"""How what Codex itself says in the user's role begins."""
-_SUMMARY: Final = "Another language model started to solve this problem and produced a summary"
-"""How its summaries begin in the list of a compaction."""
+ITEM_TYPES: Final = frozenset({"message", "agent_message"} | _CALLS | _OUTPUTS | _OTHERS)
 
 
 def read(lines: Iterable[str | bytes]) -> Imported:
     """A rollout. Never raises."""
     rollout = _Rollout()
     for line in parsed(lines, "codex"):
+        rollout.count(line.value or {})
         if not rollout.draft.damaged(line):
             assert line.value is not None
             rollout.take(line, line.value)
     return rollout.draft.imported()
-
-
-class _Turn(NamedTuple):
-    """begins: where in `roles`. asked: what the user said; None for a summary."""
-
-    begins: int
-    asked: dict[str, Any] | None
 
 
 class _Rollout:
@@ -97,22 +79,37 @@ class _Rollout:
 
     def __init__(self) -> None:
         self.draft = Draft("codex")
-        self.roles: list[str] = []
-        """Of the messages as the model has them."""
-        self.turns: list[_Turn] = []
-        """What a rollback counts."""
-        self.newest: dict[str, Any] = {}
-        """The last message of the user's role."""
+        self.said: list[Said] = []
+        """The messages as the model has them."""
         self.model: str | None = None
+        self.ordinal = 0
+        """Of the next line. Rollouts since 0.150 say it in each; the others begin at 0."""
+
+    def count(self, value: dict[str, Any]) -> None:
+        """What is not here before the next line: what another file has, and what is nowhere."""
+        base = base_of(value.get("payload")) if value.get("type") == "session_meta" else None
+        if base is not None and self.ordinal < base.ends:
+            held = {} if base.bytes is None else {"bytes": base.bytes}
+            self.lack(base.ends, thread=base.of, **held)
+        said = value.get("ordinal")
+        if isinstance(said, int) and not isinstance(said, bool) and said > self.ordinal:
+            self.lack(said)
+        self.ordinal += 1
+
+    def lack(self, ordinal: int, **where: object) -> None:
+        self.draft.elsewhere.append({"ordinals": [self.ordinal, ordinal - 1]} | where)
+        self.ordinal = ordinal
 
     def take(self, line: Line, value: dict[str, Any]) -> None:
         kind, payload = text_or_none(value.get("type")), value.get("payload")
         at = at_ms(value.get("timestamp"))
         if isinstance(payload, dict) and kind in LINE_TYPES:
             if kind == "response_item":
-                self.item(line, payload, at)
+                self.item(line, payload, at, value.get("metadata"))
             elif kind == "event_msg":
                 self.event(line, payload, at)
+            elif kind == "inter_agent_communication":
+                self.communication(line, payload, at)
             elif kind == "compacted":
                 self.compacted(line, payload, at)
             else:
@@ -127,7 +124,7 @@ class _Rollout:
         else:
             self.draft.keep(line, "unknown_shape" if kind is None else "unknown_type")
 
-    def item(self, line: Line, item: dict[str, Any], at: int) -> None:
+    def item(self, line: Line, item: dict[str, Any], at: int, metadata: object = None) -> None:
         made = _message(item)
         kind = text_or_none(item.get("type"))
         id = text_or_none(item.get("id"))  # noqa: A001
@@ -136,9 +133,7 @@ class _Rollout:
                 self.draft.keep(line, "repeated_id", at_ms=at)
                 return
             self.draft.add(line, "message", made, id=id, at_ms=at)
-            self.roles.append(made["role"])
-            if made["role"] == "user":
-                self.newest = made
+            self.said.append(_said(item, made, metadata))
         elif kind in _OTHERS:
             self.draft.add(line, f"codex.{kind}", item, id=id, at_ms=at)
         else:
@@ -152,47 +147,47 @@ class _Rollout:
         elif kind == "thread_rolled_back" and (undone := self.rolled_back(event)):
             self.draft.add(line, "undo", {"n": undone, "_foreign": event}, at_ms=at)
         else:
-            if kind == "user_message" and "user" in self.roles:
-                # The screen's copy of it comes behind the item: it alone says that a turn begins,
-                # and not another piece of context with the user's role.
-                begins = len(self.roles) - 1 - self.roles[::-1].index("user")
-                self.turns.append(_Turn(begins, message("user", self.newest["content"])))
             self.draft.add(line, "codex.event", event, at_ms=at)
+
+    def communication(self, line: Line, told: dict[str, Any], at: int) -> None:
+        """The word of another agent, for which there is no item."""
+        made, id = _communicated(told), text_or_none(told.get("id"))  # noqa: A001
+        if made is None or (id is not None and id in self.draft):
+            self.draft.add(line, "codex.inter_agent_communication", told, at_ms=at)
+            return
+        self.draft.add(line, "message", made, id=id, at_ms=at)
+        self.said.append(Said(True))
 
     def rolled_back(self, event: dict[str, Any]) -> int:
         """Take the last turns away; how many messages that were."""
         turns = event.get("num_turns")
-        if not isinstance(turns, int) or isinstance(turns, bool) or turns < 1 or not self.turns:
+        if not isinstance(turns, int) or isinstance(turns, bool):
             return 0
-        turns = min(turns, len(self.turns))
-        begins = self.turns[-turns].begins
-        undone = len(self.roles) - begins
-        del self.turns[-turns:]
-        del self.roles[begins:]
-        return max(undone, 0)
+        kept = kept_of(self.said, turns)
+        undone = len(self.said) - kept
+        del self.said[kept:]
+        return undone
 
     def compacted(self, line: Line, payload: dict[str, Any], at: int) -> None:
         history, summary = payload.get("replacement_history"), payload.get("message")
         foreign = rest(payload, "replacement_history")
         if isinstance(history, list):
-            made = [_message(item) for item in history if isinstance(item, dict)]
-            replacement = [one for one in made if one is not None]
-            others = [item for item in history if not isinstance(item, dict) or not _message(item)]
-            if others:
+            made = [(one, _message(one) if isinstance(one, dict) else None) for one in history]
+            replacement = [one for _, one in made if one is not None]
+            if others := [item for item, one in made if one is None]:
                 foreign["replacement_history"] = others
-            turns = _turns(replacement)
+            said = [_said(item, one, None) for item, one in made if one is not None]
         elif isinstance(summary, str):
-            asked = [turn.asked for turn in self.turns if turn.asked is not None]
-            replacement = [*asked, message("user", summary)]
-            turns = [_Turn(*one) for one in enumerate([*asked, None])]
+            asked = [one for one in self.said if one.asked is not None]
+            replacement = [*(one.asked for one in asked if one.asked), message("user", summary)]
+            said = [*asked, Said(True)]
         else:
             self.draft.keep(line, "unknown_shape", at_ms=at)
             return
         self.draft.add(
             line, "compaction", {"replacement": replacement, "_foreign": foreign}, at_ms=at
         )
-        self.roles = [one["role"] for one in replacement]
-        self.turns = turns
+        self.said = said
 
     def context(self, line: Line, kind: str, payload: dict[str, Any], at: int) -> None:
         self.draft.add(line, f"codex.{kind}", payload, at_ms=at)
@@ -202,26 +197,6 @@ class _Rollout:
             self.model = model
 
 
-def _turns(replacement: list[dict[str, Any]]) -> list[_Turn]:
-    """Those that the list of a compaction has."""
-    found: list[_Turn] = []
-    for at, one in enumerate(replacement):
-        texts = [text.lstrip() for text in _texts(one["content"])]
-        if one["role"] != "user" or any(text.startswith(_CONTEXT) for text in texts):
-            continue
-        is_summary = bool(texts) and texts[0].startswith(_SUMMARY)
-        found.append(_Turn(at, None if is_summary else message("user", one["content"])))
-    return found
-
-
-def _texts(content: object) -> list[str]:
-    if isinstance(content, str):
-        return [content]
-    blocks = content if isinstance(content, list) else []
-    told = (block.get("text") for block in blocks if isinstance(block, dict))
-    return [text for text in told if isinstance(text, str)]
-
-
 def _message(item: dict[str, Any]) -> dict[str, Any] | None:
     """An item as a message in the plain shape, None for what is in no message."""
     kind, call_id = text_or_none(item.get("type")), text_or_none(item.get("call_id"))
@@ -229,7 +204,12 @@ def _message(item: dict[str, Any]) -> dict[str, Any] | None:
         role, content = text_or_none(item.get("role")), item.get("content")
         if role is None or not isinstance(content, (str, list)):
             return None
-        return message(role, content, foreign=rest(item, "role", "content"))
+        foreign = rest(item, "role", "content")
+        if (told := _communication(content)) is not None:
+            return _communicated(told, {"role": role} | foreign)
+        return message(role, content, foreign=foreign)
+    if kind == "agent_message" and isinstance(item.get("content"), (str, list)):
+        return message("user", item["content"], foreign=rest(item, "content"))
     if kind in _CALLS:
         name, arguments = item.get("name"), item.get("arguments")
         if kind == "local_shell_call":
@@ -250,3 +230,45 @@ def _message(item: dict[str, Any]) -> dict[str, Any] | None:
             output = output["content"]
         return message("tool", output, tool_call_id=call_id, failed=failed, foreign=foreign)
     return None
+
+
+def _said(item: dict[str, Any], made: dict[str, Any], metadata: object) -> Said:
+    is_agents = (
+        item.get("type") == "agent_message" or _communication(item.get("content")) is not None
+    )
+    return said_of(item, made, metadata, is_agents=is_agents)
+
+
+def _communication(content: object) -> dict[str, Any] | None:
+    """What another agent said, where a message is that as JSON: so it was kept for some time."""
+    if not isinstance(content, list) or len(content) != 1 or not isinstance(content[0], dict):
+        return None
+    text = content[0].get("text")
+    if not isinstance(text, str) or not text.startswith("{") or '"trigger_turn"' not in text:
+        return None
+    try:
+        told = json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+    is_whole = isinstance(told, dict) and isinstance(told.get("trigger_turn"), bool)
+    return told if is_whole and _communicated(told) is not None else None
+
+
+def _communicated(
+    told: dict[str, Any], foreign: dict[str, Any] | None = None
+) -> dict[str, Any] | None:
+    """The word of another agent as the model is sent it; None where it has none."""
+    author, recipient = text_or_none(told.get("author")), text_or_none(told.get("recipient"))
+    content, sealed = told.get("content"), text_or_none(told.get("encrypted_content"))
+    if author is None or recipient is None or not isinstance(content, str):
+        return None
+    about = {"type": "inter_agent_communication"} | (foreign or {}) | rest(told, "content")
+    if sealed is None:
+        return message("user", content, foreign=about)
+    kind = "NEW_TASK" if told.get("trigger_turn") is True else "MESSAGE"
+    header = f"Message Type: {kind}\nTask name: {recipient}\nSender: {author}\nPayload:\n"
+    blocks = [
+        {"type": "input_text", "text": header},
+        {"type": "encrypted_content", "encrypted_content": sealed},
+    ]
+    return message("user", blocks, foreign=about)

@@ -28,12 +28,23 @@ from walld.limits import ID_BYTES_MAX, LEDGER_DEPTH_MAX
 from walld.sessions.state.events import Event
 from walld.sessions.state.session_state import SessionState
 
-__all__ = ["Draft", "Entries", "Foreign", "Imported", "kept_line", "message", "tool_call"]
+__all__ = [
+    "Draft",
+    "Entries",
+    "Foreign",
+    "Imported",
+    "failed_attempt",
+    "kept_line",
+    "message",
+    "tool_call",
+]
 
 _TEXT_CHARS_MAX: Final = 8 * 1024 * 1024
 """Of a line that is kept; of a longer one its beginning."""
 _BEGINNING_CHARS: Final = 4096
 _TYPE_CHARS_MAX: Final = 80
+_FAILED: Final = frozenset(("error", "aborted"))
+"""How an answer ended that its writer does not send again, and whose calls it did not begin."""
 
 
 class Foreign(msgspec.Struct, frozen=True):
@@ -101,8 +112,12 @@ class Imported(msgspec.Struct, frozen=True):
     All are among the entries, as type "foreign.<format>". unknown_types: of those that are whole
     records of a type nobody knew, type -> how many. orphans: ids of entries whose parent is
     not above them; they hang on the entry before. version: of the file, where its format counts
-    versions. Of walld's own lines alone: events, what stood in the file, in its order and with a
-    number left out for each hole; last_seq, of the last number; missing, the seqs that are gone.
+    versions. notes: what else is to be said of how it was read, a word each (no_parents: the file
+    names none, and its order was taken for the conversation). elsewhere: what of the conversation
+    is not in it, and where that is as far as it says: {ordinals: [first, last], thread, bytes} of
+    Codex, {messages, session, until} of Claude Code. Of walld's own lines alone: events,
+    what stood in the file, in its order and with a number left out for each hole; last_seq, of the
+    last number; missing, the seqs that are gone.
     """
 
     entries: Entries
@@ -111,6 +126,8 @@ class Imported(msgspec.Struct, frozen=True):
     format: str
     version: int | None = None
     orphans: list[str] = []
+    notes: list[str] = []
+    elsewhere: list[dict[str, Any]] = []
     events: list[Event] = []
     last_seq: int = 0
     missing: list[list[int]] = []
@@ -126,11 +143,14 @@ def message(
     name: str | None = None,
     failed: bool = False,
     finish_reason: object = None,
+    attempt: str | None = None,
     foreign: dict[str, Any] | None = None,
 ) -> dict[str, Any]:
     """A message in the plain shape. Content that is neither text nor blocks becomes text.
 
     failed: of what a tool gave; a provider is told so. finish_reason: of an answer, in its words.
+    attempt: the word by which its writer says that the answer failed: no model is sent it, and its
+    calls did not run.
     """
     if content is None:
         content = ""
@@ -147,9 +167,16 @@ def message(
         made["is_error"] = True
     if isinstance(finish_reason, str) and finish_reason:
         made["finish_reason"] = finish_reason
+    if attempt is not None:
+        made["_attempt"] = attempt
     if foreign:
         made["_foreign"] = foreign
     return made
+
+
+def failed_attempt(ended: object) -> str | None:
+    """The word, where an answer that ended so is an attempt that failed."""
+    return ended if isinstance(ended, str) and ended in _FAILED else None
 
 
 def tool_call(call_id: str, name: str, arguments: str) -> dict[str, Any]:
@@ -177,6 +204,8 @@ class Draft:
         self.entries = Entries()
         self.leaf: str | None = None
         self.orphans: list[str] = []
+        self.notes: list[str] = []
+        self.elsewhere: list[dict[str, Any]] = []
         self._parents: dict[str, str | None] = {}
         self._reasons: Counter[str] = Counter()
         self._types: Counter[str] = Counter()
@@ -282,6 +311,8 @@ class Draft:
             self.format,
             version,
             self.orphans,
+            self.notes,
+            self.elsewhere,
             unknown_types=dict(sorted(self._types.items())),
         )
 

@@ -6,6 +6,8 @@ Owns: the migrations 1 -> 2 -> 3, and what each type of version 3 becomes. Refus
 Version 1 is a line of entries without ids; 2 a tree of id and parentId; 3 calls the role
 `hookMessage` `custom`. In pi a label becomes the leaf and others hang on it; here it never does, so
 what hangs on a label hangs on what the label hangs on.
+
+What a thought of Anthropic's is signed with stands where Anthropic has it, so that it goes back.
 """
 
 from __future__ import annotations
@@ -15,8 +17,9 @@ from collections.abc import Callable, Iterable
 from typing import Any, Final
 
 from walld.errors import FormatError
-from walld.foreign.entries import Draft, Imported, message, tool_call
+from walld.foreign.entries import Draft, Imported, failed_attempt, message, tool_call
 from walld.foreign.lines import Line, as_text, at_ms, parsed, rest, text_or_none
+from walld.foreign.order import NO_PARENTS, names_parents, parents_first
 
 __all__ = ["VERSION_MAX", "read"]
 
@@ -34,7 +37,12 @@ def read(lines: Iterable[str | bytes]) -> Imported:
     for migrate in (_from_1_to_2, _from_2_to_3)[version - 1 :]:
         found = migrate(found)
     session = _Session(tree=version > 1)
-    for line in found:
+    entries = [one.value for one in found if one.value is not None and "id" in one.value]
+    entries = [value for value in entries if value.get("type") != "session"]
+    if version > 1 and not names_parents(entries, "parentId"):
+        session.names_parents = False
+        session.draft.notes.append(NO_PARENTS)
+    for line in parents_first(found, "id", "parentId"):
         if not session.draft.damaged(line):
             assert line.value is not None
             session.take(line, line.value)
@@ -47,9 +55,10 @@ def _version(lines: list[Line]) -> int:
         if line.value is not None and line.value.get("type") == "session":
             version = line.value.get("version")
             if version is None:
-                return 1
+                version = 1
             if not isinstance(version, bool) and version in range(1, VERSION_MAX + 1):
-                return int(version)  # to pi 3.0 is 3
+                # To pi 3.0 is 3. Who names parents writes a tree, whatever he calls it.
+                return VERSION_MAX if version == 1 and _names_parents(lines) else int(version)
             raise FormatError(
                 f"line {line.number}: version of a pi session: got {_shown(version)}, limit"
                 f" {VERSION_MAX}; a newer walld may read it"
@@ -57,6 +66,11 @@ def _version(lines: list[Line]) -> int:
     # Without its header only the shape of the entries tells.
     tree = any(line.value is not None and "parentId" in line.value for line in lines)
     return VERSION_MAX if tree else 1
+
+
+def _names_parents(lines: list[Line]) -> bool:
+    values = (line.value for line in lines if line.value is not None)
+    return any(text_or_none(value.get("parentId")) is not None for value in values)
 
 
 def _shown(version: object) -> str:
@@ -101,8 +115,11 @@ class _Session:
     def __init__(self, *, tree: bool) -> None:
         self.draft = Draft("pi")
         self.tree = tree
+        self.names_parents = tree
         self.leaf: str | None = None
         """The last entry, or what it hangs on where that is a label: pi's leaf."""
+        self.last_line = 0
+        """Of which that leaf is."""
         self.instead: dict[str, str | None] = {}
         """What stands for an entry that nothing can hang on here: a label."""
         self.by_line: dict[int, str] = {}
@@ -145,13 +162,13 @@ class _Session:
             kept = self.tree and isinstance(id, str) and id not in self.draft
             made = self.draft.keep(line, not_understood, id=id, parent=parent, at_ms=at, leaf=kept)
             if kept:
-                self.leaf = made
+                self.stand(line, made)
             return
         if isinstance(id, str) and id in self.draft:
             self.draft.keep(line, "repeated_id", parent=parent, at_ms=at)
             return
         is_unknown = self.unknown(value)  # before it is there itself: it may name itself
-        root = self.tree and "parentId" in value and parent is None and not is_unknown
+        root = self.names_parents and "parentId" in value and parent is None and not is_unknown
         made = self.draft.add(
             line, type, payload, id=id, parent=parent, root=root and type != "label", at_ms=at
         )
@@ -160,9 +177,10 @@ class _Session:
         if self.tree and is_unknown:  # what it names is gone, or stands below it
             self.draft.orphans.append(made)
         if type == "label":
-            self.instead[made] = self.leaf = None if root else parent or self.draft.leaf
+            self.instead[made] = None if root else parent or self.draft.leaf
+            self.stand(line, self.instead[made])
         else:
-            self.leaf = made
+            self.stand(line, made)
 
     def move(self, line: Line, value: dict[str, Any]) -> bool:
         """A move of the leaf, where its target is known."""
@@ -171,8 +189,14 @@ class _Session:
             return False
         at = at_ms(value.get("timestamp"))
         made = self.draft.move_leaf(line, target, id=value.get("id"), at_ms=at)
-        self.leaf = self.instead[made] = target
+        self.instead[made] = target
+        self.stand(line, target)
         return True
+
+    def stand(self, line: Line, leaf: str | None) -> None:
+        """The leaf as of this line, unless one behind it was taken before."""
+        if line.number >= self.last_line:
+            self.leaf, self.last_line = leaf, line.number
 
     def parent(self, value: dict[str, Any]) -> str | None:
         """What stands here for the entry it hangs on."""
@@ -193,7 +217,7 @@ class _Session:
             self.draft.add(line, *setting, at_ms=at)
 
     def model_change(self, value: dict[str, Any]) -> tuple[str, dict[str, Any]] | None:
-        model = text_or_none(value.get("modelId"))
+        model = text_or_none(value.get("modelId")) or text_or_none(value.get("model"))
         if model is None:
             return None
         payload: dict[str, Any] = {"model": model}
@@ -257,8 +281,17 @@ class _Session:
         if more := rest(value, *_PLACE, "message"):
             foreign["entry"] = more
         if role == "assistant":
+            if said.get("provider") == "anthropic":
+                content = _signed(content)
             calls, ended = _calls(content), said.get("stopReason")
-            made = message(role, content, tool_calls=calls, finish_reason=ended, foreign=foreign)
+            made = message(
+                role,
+                content,
+                tool_calls=calls,
+                finish_reason=ended,
+                attempt=failed_attempt(ended),
+                foreign=foreign,
+            )
             return "message", made
         if role == "toolResult":
             call_id = text_or_none(said.get("toolCallId"))
@@ -295,8 +328,29 @@ def _calls(content: object) -> list[dict[str, Any]]:
         if isinstance(block, dict) and block.get("type") == "toolCall":
             call_id, name = text_or_none(block.get("id")), text_or_none(block.get("name"))
             if call_id and name:
-                found.append(tool_call(call_id, name, as_text(block.get("arguments", {}))))
+                found.append(tool_call(call_id, name, as_text(_arguments(block))))
     return found
+
+
+def _signed(content: object) -> object:
+    """Thoughts with their signature where Anthropic has it, whose it is."""
+    if not isinstance(content, list):
+        return content
+    return [_thought(one) if isinstance(one, dict) else one for one in content]
+
+
+def _thought(block: dict[str, Any]) -> dict[str, Any]:
+    signature = block.get("thinkingSignature")
+    if block.get("type") != "thinking" or not isinstance(signature, str) or not signature:
+        return block
+    if block.get("redacted") is True:
+        return block | {"type": "redacted_thinking", "data": signature}
+    return block | {"signature": signature}
+
+
+def _arguments(block: dict[str, Any]) -> object:
+    """Some who write like pi call them as Anthropic does."""
+    return block.get("arguments", block.get("input", {}))
 
 
 def _ran(said: dict[str, Any]) -> str:

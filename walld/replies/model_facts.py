@@ -29,6 +29,8 @@ from walld_client.encoding.model_words import (
     may_tell,
 )
 
+from walld.replies.verdict import asks_for_the_rest
+
 if TYPE_CHECKING:
     from walld_client.recovered.partial import PartialReply
     from walld_client.recovered.segments import Segment
@@ -79,6 +81,7 @@ def step_records(reply: PartialReply, ended: Set[int]) -> dict[int, dict[str, An
             ending.setdefault("error_class", "cancelled")
         elif said.get("status") == "complete":
             ending.pop("error_class", None)
+            said.pop("error_class", None)  # of an answer that was cut, and has gone on since
         at = segments[0].at if segments else reply.last_event_at
         first_seq = segments[0].first_seq if segments else reply.last_seq
         found[first_seq] = {"at_ms": round(at * 1000), **ending, **said}
@@ -121,6 +124,8 @@ def _end(reply: PartialReply) -> dict[str, Any]:
     if reply.partial_reason == "provider_error":
         return {"status": "error", "error_class": "provider"}
     if reply.partial_reason == "provider_length":
+        return {"status": "partial"}
+    if reply.partial_reason == "provider_paused" and asks_for_the_rest(reply.finish_reason):
         return {"status": "partial"}
     if reply.status == "complete" or reply.finish_reason is not None:
         return {"status": "complete"}

@@ -11,17 +11,20 @@ A reply is partial for the first of these that holds; for none of them it is tak
 | `provider_length` | finish reason: the provider ran into a limit (`length`, `max_tokens`, ...) |
 | `provider_filter` | finish reason: the provider cut it (`content_filter`, `refusal`, ...) |
 | `provider_error` | finish reason: the provider failed (`error`, `malformed_function_call`, ...) |
+| `provider_paused` | finish reason: its provider is to be asked for the rest (`pause_turn`, ...) |
 | `tool_arguments` | a tool call has no result and its arguments are not whole JSON |
 | `tool_open` | a tool call has no result |
-| `provider_paused` | finish reason: the run was to go on (`tool_calls`, `tool_use`, ...) |
 | `answer_missing` | the last message ends in reasoning or a tool's result, or says nothing |
 | `finish_missing` | the provider's finish was seen for an earlier message, not for the last |
 | `code_fence_open` | a code fence is open in the last message |
 | `mid_structure` | the last line is a heading, a rule, an empty list item or a table's head |
 | `mid_sentence` | the text ends in a letter, a digit, or a sign that something must follow |
 
+Where the provider has asked for tools (`tool_calls`, `tool_use`, ...) the run was to go on: that is
+`provider_paused` too, behind `tool_open`.
+
 Between the two halves stand two verdicts of "whole": a clean end by the application settles
-everything after `provider_error`, and so does the provider's own finish for any other reason
+everything after `provider_paused`, and so does the provider's own finish for any other reason
 (`stop`, `end_turn`, one this table does not know). After a finish that is not final the reply is
 judged afresh once more is said.
 """
@@ -35,16 +38,16 @@ from walld_client.wire.messages import RecoveredSegment
 
 from walld.replies import text_end
 
-__all__ = ["REASONS", "Evidence", "partial_reason"]
+__all__ = ["REASONS", "Evidence", "asks_for_the_rest", "partial_reason"]
 
 REASONS: Final = (
     "gap",
     "provider_length",
     "provider_filter",
     "provider_error",
+    "provider_paused",
     "tool_arguments",
     "tool_open",
-    "provider_paused",
     "answer_missing",
     "finish_missing",
     "code_fence_open",
@@ -52,7 +55,11 @@ REASONS: Final = (
     "mid_sentence",
 )
 
-_FinishClass = Literal["final", "provider_length", "provider_filter", "provider_error", "paused"]
+_FinishClass = Literal[
+    "final", "provider_length", "provider_filter", "provider_error", "provider_paused", "paused"
+]
+_NOT_WHOLE: Final = {"provider_length", "provider_filter", "provider_error", "provider_paused"}
+"""Whatever the application says of it."""
 
 _FINISH_CLASSES: Final[dict[str, _FinishClass]] = {
     **dict.fromkeys(
@@ -106,10 +113,8 @@ _FINISH_CLASSES: Final[dict[str, _FinishClass]] = {
         ),
         "provider_error",
     ),
-    **dict.fromkeys(
-        ("compaction", "function_call", "pause_turn", "tool_call", "tool_calls", "tool_use"),
-        "paused",
-    ),
+    **dict.fromkeys(("compaction", "pause_turn"), "provider_paused"),
+    **dict.fromkeys(("function_call", "tool_call", "tool_calls", "tool_use"), "paused"),
 }
 
 
@@ -137,7 +142,7 @@ def partial_reason(evidence: Evidence) -> str | None:
     if evidence.gap:
         return "gap"
     finish = _finish_class(evidence)
-    if finish in {"provider_length", "provider_filter", "provider_error"}:
+    if finish in _NOT_WHOLE:
         return finish
     if evidence.ended_clean or finish == "final":
         return None
@@ -152,10 +157,19 @@ def _finish_class(evidence: Evidence) -> _FinishClass | None:
     """What the finish says about the last message; None where none was seen, or is outdated."""
     if not evidence.finish_seen:
         return None
-    word = (evidence.finish_reason or "").strip().lower().replace("-", "_").replace(" ", "_")
-    found = _FINISH_CLASSES.get(word, "final")
+    found = _class_of(evidence.finish_reason)
     # An application's own footer after the final finish does not reopen the reply.
     return None if evidence.said_since_finish and found != "final" else found
+
+
+def _class_of(finish_reason: str | None) -> _FinishClass:
+    word = (finish_reason or "").strip().lower().replace("-", "_").replace(" ", "_")
+    return _FINISH_CLASSES.get(word, "final")
+
+
+def asks_for_the_rest(finish_reason: str | None) -> bool:
+    """Is that the word of a provider which has not said all of its answer, and would on?"""
+    return _class_of(finish_reason) == "provider_paused"
 
 
 def _tool_reason(segments: Sequence[RecoveredSegment]) -> str | None:

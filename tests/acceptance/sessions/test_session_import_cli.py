@@ -542,3 +542,46 @@ def test_a_compaction_from_a_lost_entry_on_still_stands(
     assert said == ["SUMMARY", "m6"]
     assert cli("session", "import", str(own), "--session", "copy")[0] == 0
     assert [one["content"] for one in daemon.reader.session("copy").messages() or ()] == said
+
+
+def test_a_part_that_is_in_another_file_is_missing_or_followed(
+    daemon: DaemonProcess, cli: Callable[..., tuple[int, str, str]], tmp_path: Path
+) -> None:
+    def rollout(thread: str, first: int, said: str, **more: Any) -> Path:
+        spoken = {"type": "message", "role": "user", "content": said}
+        lines = [("session_meta", {"id": thread} | more), ("response_item", spoken)]
+        file = tmp_path / f"rollout-{thread}.jsonl"
+        file.write_text(
+            "".join(
+                json.dumps({"ordinal": first + place, "type": kind, "payload": payload}) + "\n"
+                for place, (kind, payload) in enumerate(lines)
+            )
+        )
+        return file
+
+    rollout("aa", 0, "the first half")
+    base = {"thread_id": "aa", "end_ordinal_exclusive": 2, "end_byte_offset": 99}
+    file = str(rollout("bb", 2, "the second half", history_base=base))
+    told = json.loads(cli("session", "import", file, "--session", "half", "--json")[1])
+    assert told["missing"] == [{"ordinals": [0, 1], "thread": "aa", "bytes": 99}]
+    out = cli("session", "import", file, "--session", "half")[1]
+    assert "missing in the file: lines 0 to 1, in the file of thread aa; --follow takes" in out
+    whole = ("session", "import", file, "--session", "whole", "--follow")
+    assert json.loads(cli(*whole, "--json")[1])["missing"] == []
+    assert "missing" not in cli(*whole)[1]
+    said = [one["content"] for one in daemon.reader.session("whole").messages() or ()]
+    assert said == ["the first half", "the second half"]
+
+
+def test_a_file_without_parents_says_that_its_order_was_taken(
+    cli: Callable[..., tuple[int, str, str]], tmp_path: Path
+) -> None:
+    lines = [{"type": "session", "version": 3, "id": "s"}] + [
+        {"type": "message", "id": name, "message": {"role": "user", "content": name}}
+        for name in ("a", "b")
+    ]
+    file = tmp_path / "pi.jsonl"
+    file.write_text("".join(json.dumps(one) + "\n" for one in lines))
+    told = json.loads(cli("session", "import", str(file), "--session", "s", "--json")[1])
+    assert told["notes"] == ["no_parents"]
+    assert "its lines name no parents" in cli("session", "import", str(file), "--session", "s")[1]

@@ -123,7 +123,8 @@ def told(wire: str, events: list[Any]) -> tuple[str, str, list[str]]:
         text, reasoning = text + more, reasoning + thought
         if call is not None:
             calls[call] = calls.get(call, "") + arguments
-    return _joined(text), _joined(reasoning), list(calls.values())
+    given = ["" if one == "{}" else one for one in calls.values()]
+    return _joined(text), _joined(reasoning), given
 
 
 Said = tuple[str, str, int | None, str]
@@ -170,7 +171,8 @@ def kept(reply: walld_client.PartialReply | None) -> tuple[str, str, list[str]]:
     segments = reply.segments if reply is not None else []
     text = "".join(one.text for one in segments if one.kind == "text")
     reasoning = "".join(one.text for one in segments if one.kind == "reasoning")
-    calls = [str(one.arguments or "") for one in segments if one.kind == "tool"]
+    given = [one.arguments for one in segments if one.kind == "tool"]
+    calls = ["" if one in (None, "{}") else one for one in given]  # none at all, once it is over
     return _joined(text), _joined(reasoning), calls
 
 

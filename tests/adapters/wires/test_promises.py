@@ -96,18 +96,15 @@ def test_what_is_no_stream_is_left_alone(
     assert ids == []
 
 
-def test_a_body_of_another_wire_is_not_recorded(
-    walld: walld_client.Client, chat: Callable[..., Any], replay: Replay
-) -> None:
-    """The completions of before there were chats: no reply is opened for them."""
-    choice = {"index": 0, "text": "hello", "finish_reason": "stop", "logprobs": None}
-    event = {"id": "c", "object": "text_completion", "created": 1, "model": "m"}
-    body = json.dumps(event | {"choices": [choice]}).encode()
-    replay.bodies["legacy"] = b"data: " + body + b"\n\ndata: [DONE]\n\n"
+def test_a_body_of_another_wire_is_not_recorded(walld: walld_client.Client, replay: Replay) -> None:
+    """No reply is opened for what is no model's."""
+    event = {"id": "c", "object": "weather.chunk", "reports": [{"degrees": 4}]}
+    replay.bodies["weather"] = b"data: " + json.dumps(event).encode() + b"\n\ndata: [DONE]\n\n"
     ids: list[str] = []
-    sdk = chat(response_hook(walld, "s", on_reply=ids.append))
-    stream = sdk.completions.create(model="legacy", prompt="x", stream=True)
-    assert [one.choices[0].text for one in stream] == ["hello"]
+    hook = response_hook(walld, "s", on_reply=ids.append)
+    with httpx2.Client(event_hooks={"response": [hook]}) as http:
+        answered = http.post(f"{replay.url}/v1/reports", json={"model": "weather", "stream": True})
+    assert answered.content == replay.bodies["weather"]
     assert ids == []
 
 

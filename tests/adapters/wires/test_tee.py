@@ -442,3 +442,33 @@ def test_a_stream_of_nothing_that_is_known(
         (segment,) = recovered(walld, reply.stream_id).segments
         assert (segment.name, segment.result) == ("unread", {"events": 3})
         reply.end()
+
+
+@pytest.mark.parametrize("leaving", LEAVINGS)
+def test_a_stream_of_nothing_that_is_known_makes_no_whole_reply(
+    walld: walld_client.Client, leaving: str
+) -> None:
+    """Not a word of it is here: what is left is no answer."""
+    reply = walld.reply("s")
+    stream_id = reply.stream_id
+    list(tee(["a", 1, None], reply))
+    assert not LEAVINGS[leaving](reply)
+    del reply
+    gc.collect()
+    until(lambda: recovered(walld, stream_id).status != "live", "its end")
+    found = recovered(walld, stream_id)
+    assert found.status == "errored"
+    assert found.error is not None
+    assert found.error.kind == "not_understood"
+    walld.release(stream_id)
+
+
+def test_a_stream_of_nothing_that_is_known_beside_what_the_program_says_itself(
+    walld: walld_client.Client,
+) -> None:
+    with walld.reply("s") as reply:
+        for one in tee(["a", "b"], reply):
+            reply.token(one)
+    found = recovered(walld, reply.stream_id)
+    assert (found.status, found.text) == ("complete", "ab")
+    reply.release()

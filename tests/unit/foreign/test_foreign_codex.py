@@ -21,6 +21,9 @@ def said(role: str, text: str) -> str:
     return item(type="message", role=role, content=[{"type": kind, "text": text}])
 
 
+CONTEXT = "<environment_context>\n</environment_context>"
+
+
 def turn(text: str) -> list[str]:
     event = line("event_msg", type="user_message", message=text)
     return [said("user", text), event, said("assistant", f"on {text}")]
@@ -66,11 +69,11 @@ def test_a_rollout():
 
 def test_a_rollback_takes_turns_back():
     rollback = line("event_msg", type="thread_rolled_back", num_turns=2)
-    imported = codex.read([said("user", "context"), *turn("a"), *turn("b"), *turn("c"), rollback])
+    imported = codex.read([said("user", CONTEXT), *turn("a"), *turn("b"), *turn("c"), rollback])
     undo = imported.entries[-1]
     assert (undo.type, undo.payload["n"]) == ("undo", 4)
     more = codex.read(
-        [said("user", "context"), *turn("a"), *turn("b"), rollback, *turn("d"), rollback]
+        [said("user", CONTEXT), *turn("a"), *turn("b"), rollback, *turn("d"), rollback]
     )
     undone = [one.payload["n"] for one in more.entries if one.type == "undo"]
     assert undone == [4, 2]  # the context before the first turn stays
@@ -97,7 +100,7 @@ def test_a_compaction_that_is_a_summary_alone_keeps_what_the_user_said():
     """As Codex rebuilds it, and once more behind the next one."""
     rollback = line("event_msg", type="thread_rolled_back", num_turns=1)
     brief = line("compacted", message="brief")
-    lines = [said("user", "context"), *turn("a"), *turn("b"), brief, *turn("c"), *turn("d")]
+    lines = [said("user", CONTEXT), *turn("a"), *turn("b"), brief, *turn("c"), *turn("d")]
     imported = codex.read([*lines, rollback, line("compacted", message="briefer")])
     assert imported.not_understood == 0
     kept = [one.payload["replacement"] for one in imported.entries if one.type == "compaction"]
@@ -128,7 +131,7 @@ def test_a_rollback_past_a_compaction_takes_of_what_that_left():
     whole = line("compacted", message="", replacement_history=history)
     brief = line("compacted", message="brief")
     for compacted in (whole, brief):
-        before = [said("user", "context"), *turn("a"), *turn("b"), compacted]
+        before = [said("user", CONTEXT), *turn("a"), *turn("b"), compacted]
         for turns, lost in ((1, 2), (2, 3), (3, 4), (9, 5)):
             rollback = line("event_msg", type="thread_rolled_back", num_turns=turns)
             # c and its answer, the summary, b, a; the context before them stays
@@ -158,8 +161,8 @@ def test_lines_without_a_payload():
 
 def test_all_that_its_writer_writes_is_known():
     """Lines and items of its present version; none of them is a message."""
-    lines = ("world_state", "inter_agent_communication", "inter_agent_communication_metadata")
-    items = ("context_compaction", "configuration_update", "additional_tools", "agent_message")
+    lines = ("world_state", "inter_agent_communication_metadata")
+    items = ("context_compaction", "configuration_update", "additional_tools")
     imported = codex.read(
         [*(line(kind, x=1) for kind in lines), *(item(type=kind) for kind in items)]
     )

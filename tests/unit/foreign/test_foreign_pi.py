@@ -7,6 +7,7 @@ import os
 from pathlib import Path
 
 import pytest
+from walld_client.recovered.provider import anthropic_messages, openai_messages
 
 from walld.errors import FormatError
 from walld.foreign import pi
@@ -121,6 +122,7 @@ def test_a_second_root_is_before_the_first_entry():
         lines(
             header(),
             entry("a", None, message=user("one")),
+            entry("x", "a", message=user("two")),
             entry("b", None, message=user("again")),
         )
     )
@@ -273,3 +275,74 @@ def test_a_version_that_is_none_of_the_known_is_refused_by_its_name(version, sho
 def test_a_version_as_another_program_writes_the_number():
     assert pi.read(lines({**header(), "version": 3.0})).version == 3
     assert pi.read(lines({**header(), "version": None})).version == 1
+
+
+BLOCKS = [
+    {"type": "thinking", "thinking": "first", "thinkingSignature": "SIG-1"},
+    {"type": "text", "text": "I look.", "textSignature": "x"},
+    {"type": "thinking", "thinking": "[redacted]", "thinkingSignature": "RED", "redacted": True},
+    {"type": "thinking", "thinking": "unsigned"},
+    {"type": "toolCall", "id": "c1", "name": "read", "arguments": {}},
+    {"type": "thinking", "thinking": "last", "thinkingSignature": "SIG-2"},
+    {"type": "text", "text": "and then"},
+]
+
+
+@pytest.mark.parametrize("provider", ["anthropic", "openai"])
+def test_signed_thoughts_go_back_to_the_provider_they_are_of(provider: str):
+    """What pi keeps as one is with others an id of an item, or of nobody's but theirs."""
+    said = {"role": "assistant", "provider": provider, "model": "m", "content": BLOCKS}
+    gave = {"role": "toolResult", "toolCallId": "c1", "toolName": "read", "content": "abc"}
+    imported = pi.read(
+        lines(
+            header(),
+            entry("u", None, message=user("look")),
+            entry("a", "u", message=said),
+            entry("r", "a", message=gave),
+        )
+    )
+    told = [one.payload for one in imported.entries if one.type == "message"]
+    kept = [one for one in told[1]["content"] if one["type"] in ("thinking", "redacted_thinking")]
+    assert len(kept) == 4, "all of them, in the plain form"
+    answers = [m["content"] for m in anthropic_messages(told) if m["role"] == "assistant"]
+    call = {"type": "tool_use", "id": "c1", "name": "read", "input": {}}
+    look, then = {"type": "text", "text": "I look."}, {"type": "text", "text": "and then"}
+    if provider == "openai":
+        assert answers == [[look, call], [then]]
+        return
+    one, two = (
+        {"type": "thinking", "thinking": word, "signature": signature}
+        for word, signature in (("first", "SIG-1"), ("last", "SIG-2"))
+    )
+    assert answers == [
+        [one, look, {"type": "redacted_thinking", "data": "RED"}, call],
+        [two, then],
+    ]
+    assert [m.get("content") for m in openai_messages(told)] == [
+        "look",
+        "I look.",
+        "abc",
+        "and then",
+    ]
+
+
+def test_a_tree_of_another_writer_without_its_version():
+    """Calls with `input`, a model by its name alone, and parents in what it calls version 1."""
+    call = {"type": "toolCall", "id": "c1", "name": "read", "input": {"path": "a"}}
+    for version in (None, 1):
+        imported = pi.read(
+            lines(
+                header(version),
+                entry("m1", None, message=user("one")),
+                entry("x", "m1", "model_change", model="m"),
+                entry("m3", "x", message={"role": "assistant", "content": [call]}),
+                entry("m4", "m3", message=user("approach A")),
+                entry("m5", "m3", message=user("approach B")),
+            )
+        )
+        assert imported.not_understood == 0
+        assert path_of(imported, leaf_of(imported)) == ["m1", "x", "m3", "m5"]
+        by_id = {one.id: one.payload for one in imported.entries}
+        assert by_id["x"] == {"model": "m"}
+        (said,) = by_id["m3"]["tool_calls"]
+        assert json.loads(said["function"]["arguments"]) == {"path": "a"}

@@ -102,10 +102,21 @@ def test_a_gap_comes_before_everything() -> None:
 
 
 def test_a_finish_for_tools_means_the_run_was_to_go_on() -> None:
-    for finish in ("tool_calls", "tool-calls", "tool_use", "pause_turn", "compaction"):
+    for finish in ("tool_calls", "tool-calls", "tool_use", "function_call"):
         assert judged(WHOLE, tool("done"), finish=finish) == "provider_paused"
         assert judged(WHOLE, tool("unknown"), finish=finish) == "tool_open"
         assert judged(WHOLE, tool("unknown", complete=False), finish=finish) == "tool_arguments"
+
+
+@pytest.mark.parametrize("finish", ["pause_turn", "PAUSE_TURN", "pause-turn", "compaction"])
+def test_an_end_that_asks_to_be_continued_is_not_whole(finish: str) -> None:
+    """Whatever the application says: only more of the model's answer makes it that."""
+    assert judged(WHOLE, finish=finish) == "provider_paused"
+    assert judged(WHOLE, finish=finish, ended_clean=True) == "provider_paused"
+    assert judged(WHOLE, tool("unknown"), finish=finish, ended_clean=True) == "provider_paused"
+    assert judged(WHOLE, finish=finish, ended_clean=True, gap=True) == "gap"
+    assert judged(WHOLE, finish=finish, said_since_finish=True, ended_clean=True) is None
+    assert judged(WHOLE, step=1, finish_expected=True, ended_clean=True) is None
 
 
 def test_a_finish_that_is_not_final_is_outdated_by_what_is_said_after_it() -> None:

@@ -78,6 +78,8 @@ def add_session_commands(
     take = verb("import", "Append a session file to a session; again only adds what is new.")
     take.add_argument("file", metavar="FILE", help="JSONL file, or an archive")
     take.add_argument("--format", choices=IMPORT_FORMATS, default="auto")
+    told = "take what the conversation began with from files beside it, where it names them"
+    take.add_argument("--follow", action="store_true", help=told)
     told = "new or not (an archive: the session that it is of)"
     take.add_argument("--session", metavar="ID", type=ident, help=told)
     common(take, False)

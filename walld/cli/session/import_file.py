@@ -43,6 +43,7 @@ from walld_client.steps import run as run_steps
 from walld_client.wire import messages as wire
 
 from walld.cli.exit_codes import DONE, USAGE, complain
+from walld.cli.session.follow import followed
 from walld.cli.session.import_archive import archive_of, bring_artifacts
 from walld.cli.session.import_source import lines_of, unpacked
 from walld.cli.session_client import SessionClient
@@ -52,6 +53,7 @@ from walld.escape import escaped_line
 from walld.foreign.archive_text import Archive
 from walld.foreign.detect import read
 from walld.foreign.entries import Entries, Foreign, Imported, kept_line
+from walld.foreign.order import NO_PARENTS
 from walld.foreign.taken import misplaced, renamed, taken
 from walld.sessions.gate.imported import settled_there, untold, untold_files
 from walld.sessions.gate.possibly_run import as_ended, unfinished_imports
@@ -76,6 +78,9 @@ _OF_AN_ENTRY = frozenset(
 _NAMED_MAX = 5
 _SPOKEN = "codex.realtime_item"
 """Codex has them for its screen: to the model goes what a voice hands over, as a message."""
+_NOTES = {
+    NO_PARENTS: "its lines name no parents: their order in the file was taken for the conversation",
+}
 _WAITS = 60
 _WAIT_SECONDS = 0.5
 """A daemon whose memory for lines is full writes them to their files meanwhile."""
@@ -102,10 +107,10 @@ def _run(asking: SessionClient, options: argparse.Namespace) -> int:
         if archive is not None:
             bring_artifacts(asking, session_id, archive, file, options.file)
         imported, packed = _read(file, archive, options)
-    split = _in_pieces(imported.entries)
-    work = _Import(asking, session_id, options.file, imported)
-    new = work.append(split)
-    doubted = work.end(imported)
+        split = _in_pieces(imported.entries)
+        work = _Import(asking, session_id, options.file, imported)
+        new = work.append(split)  # a line that is kept as its text is read again
+        doubted = work.end(imported)
     count = len(split)
     told = {
         "session": session_id,
@@ -117,8 +122,9 @@ def _run(asking: SessionClient, options: argparse.Namespace) -> int:
         "reasons": dict(sorted(work.reasons.items())),
         "unknown_types": imported.unknown_types,
         "orphans": imported.orphans,
-        "missing": imported.missing,
+        "missing": imported.missing or imported.elsewhere,
         "doubted": doubted,
+        "notes": imported.notes,
     }
     if options.json:
         print(as_json(told))
@@ -136,10 +142,14 @@ def _run(asking: SessionClient, options: argparse.Namespace) -> int:
             f"  put behind the entry before: {len(orphans)} entries whose parent is not above them"
             f" ({escaped_line(shown)})"
         )
+    for note in imported.notes:
+        print(f"  {_NOTES[note]}")
     if imported.missing:
         shown = ", ".join(f"{first} to {last}" for first, last in imported.missing[:_NAMED_MAX])
         shown += ", ..." if len(imported.missing) > _NAMED_MAX else ""
         print(f"  missing in the file: seqs {shown}; calls before may have run, and count as such")
+    for part in imported.elsewhere:
+        print(f"  missing in the file: {escaped_line(_where(part))}")
     if doubted:
         print(
             f"  {doubted} calls of it may have run or wait, and no entry here says so: kept as such"
@@ -154,8 +164,9 @@ def _read(
     if archive is not None:
         return read(archive.lines, options.format), None
     plain, packed = unpacked(file, options.file)
+    lines = (followed if options.follow else lines_of)(plain, options.file)
     try:
-        return read(lines_of(plain, options.file, packed), options.format), packed
+        return read(lines, options.format), packed
     except NotUnderstood as error:
         raise NotUnderstood(f"{options.file}: {error}") from None
 
@@ -188,6 +199,20 @@ def _in_pieces(entries: Entries) -> Entries:
         for piece in pieces:
             split.append(piece)
     return split
+
+
+def _where(part: dict[str, Any]) -> str:
+    """A part that is missing, and what can be done."""
+    if "ordinals" in part:
+        first, last = part["ordinals"]
+        much, where = f"lines {first} to {last}", "nowhere that it says"
+        if "thread" in part:
+            where = f"in the file of thread {part['thread']}"
+    else:
+        much = f"{part['messages']} messages" if "messages" in part else "the messages"
+        much, where = f"{much} up to {part['until']}", f"in the file of session {part['session']}"
+    is_known = "thread" in part or "session" in part
+    return f"{much}, {where}" + ("; --follow takes them from beside it" if is_known else "")
 
 
 def _split(one: Foreign) -> list[Foreign]:

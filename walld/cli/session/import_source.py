@@ -1,7 +1,7 @@
 """The lines of a file that is imported, unpacked where it is compressed.
 
-Owns: which compressions can be read here, and the limit of a line. Refuses: what the lines say
-(`foreign/`), archives (`import_archive.py`).
+Owns: which compressions can be read here, and reading lines again. Refuses: what the lines say
+(`foreign/`), archives (`import_archive.py`), other files (`follow.py`).
 
 gzip, bzip2 and xz are Python's own; zstd is so from 3.14 on, else the package zstandard reads it.
 """
@@ -16,42 +16,55 @@ import lzma
 import os
 import zlib
 from array import array
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from itertools import accumulate
-from typing import Any, Final, Protocol, overload
+from typing import Any, Final, overload
 
-from walld.errors import FormatError, NotUnderstood
+from walld.cli.session.follow import Readable, lines_of_file
+from walld.errors import NotUnderstood
 from walld.foreign.containers import compressed
 
 __all__ = ["lines_of", "unpacked"]
 
-_LINE_BYTES_MAX: Final = 64 * 1024 * 1024
-"""No agent writes such a line, and a device has no other."""
 _DAMAGED: Final = (EOFError, zlib.error, lzma.LZMAError, OSError, ValueError)
 """What the readers raise for bytes that are none of theirs, but for the ZstdError of zstandard."""
 _MAGIC_BYTES: Final = 6
 
 
-class _Readable(Protocol):
-    def readline(self, size: int, /) -> bytes: ...
+class _Packed:
+    """A compressed file, read like one that is not. NotUnderstood where it is cut or damaged."""
+
+    def __init__(self, file: Readable, path: str, name: str) -> None:
+        self._file, self._path, self._name = file, path, name
+
+    def readline(self, size: int, /) -> bytes:
+        try:
+            return self._file.readline(size)
+        except Exception as error:
+            if not isinstance(error, _DAMAGED) and type(error).__name__ != "ZstdError":
+                raise
+            raise NotUnderstood(
+                f"{self._path}: it is compressed with {self._name}, and cut or damaged ({error}):"
+                f" nothing of it was imported; what {self._name} can still unpack of it can be"
+            ) from None
 
 
-def unpacked(file: io.BufferedReader, path: str) -> tuple[_Readable, str | None]:
+def unpacked(file: io.BufferedReader, path: str) -> tuple[Readable, str | None]:
     """The file as what it holds, and what it was compressed with. NotUnderstood: see there."""
     name = compressed(file.peek(_MAGIC_BYTES)[:_MAGIC_BYTES])
+    return (file if name is None else _Packed(_opened(file, path, name), path, name)), name
+
+
+def _opened(file: io.BufferedReader, path: str, name: str) -> Readable:
     if name == "gzip":
-        return gzip.GzipFile(fileobj=file, mode="rb"), name
+        return gzip.GzipFile(fileobj=file, mode="rb")
     if name == "bzip2":
-        return bz2.BZ2File(file), name
+        return bz2.BZ2File(file)
     if name == "xz":
-        return lzma.LZMAFile(file), name
-    return (_zstd(file, path) if name == "zstd" else file), name
-
-
-def _zstd(file: io.BufferedReader, path: str) -> _Readable:
+        return lzma.LZMAFile(file)
     with suppress(ImportError):
-        opened: _Readable = importlib.import_module("compression.zstd").open(file)
+        opened: Readable = importlib.import_module("compression.zstd").open(file)
         return opened
     with suppress(ImportError):
         made: Any = importlib.import_module("zstandard").ZstdDecompressor()
@@ -62,13 +75,13 @@ def _zstd(file: io.BufferedReader, path: str) -> _Readable:
     )
 
 
-def lines_of(file: _Readable, path: str, packed: str | None) -> Sequence[bytes]:
+def lines_of(file: Readable, path: str) -> Sequence[bytes]:
     """The lines of what `unpacked` gave. FormatError: one is too long, or the file is cut.
 
     Of a plain file they are read again where they are asked for, of anything else they are held.
     """
-    lines = _lines(file, path, packed)
-    if packed is None and isinstance(file, io.BufferedReader) and file.seekable():
+    lines = lines_of_file(file, path)
+    if isinstance(file, io.BufferedReader) and file.seekable():
         return _OfFile(file.fileno(), map(len, lines))
     return list(lines)
 
@@ -94,27 +107,3 @@ class _OfFile(Sequence[bytes]):
         at %= len(self)
         begin = self._ends[at - 1] if at else 0
         return os.pread(self._fd, end - begin, begin)
-
-
-def _lines(file: _Readable, path: str, packed: str | None) -> Iterator[bytes]:
-    number = 0
-    while line := _line(file, path, packed):
-        number += 1
-        if len(line) > _LINE_BYTES_MAX:
-            limit = f"more than {_LINE_BYTES_MAX} bytes, the limit of a line"
-            raise FormatError(f"{path}, line {number}: {limit}")
-        yield line
-
-
-def _line(file: _Readable, path: str, packed: str | None) -> bytes:
-    if packed is None:
-        return file.readline(_LINE_BYTES_MAX + 1)
-    try:
-        return file.readline(_LINE_BYTES_MAX + 1)
-    except Exception as error:
-        if not isinstance(error, _DAMAGED) and type(error).__name__ != "ZstdError":
-            raise
-        raise NotUnderstood(
-            f"{path}: it is compressed with {packed}, and cut or damaged ({error}): nothing of it"
-            f" was imported; what {packed} can still unpack of it can be"
-        ) from None

@@ -456,6 +456,7 @@ class Calls:
                     {"place": place} if "step" in ints else {}
                 )
             call.is_cut = message.get("_partial") is True and _is_cut(one)
+            call.is_of_attempt = "_attempt" in message
             call.is_served |= one.get("server") is True
             self.of_item[id(one)] = call
         for block, item in twins:

@@ -57,6 +57,7 @@ class CallAccount:
         "intent",
         "is_ahead",
         "is_cut",
+        "is_of_attempt",
         "is_promised",
         "is_said",
         "is_served",
@@ -103,6 +104,8 @@ class CallAccount:
         """What said it ended within its arguments: nobody can have run it."""
         self.is_ahead = False
         """What said it is not in the session yet: nobody knows which results stand behind it."""
+        self.is_of_attempt = False
+        """Said in an answer of which its writer says that it failed: it never ran."""
         self.is_withdrawn = False
         """Said in an attempt of a reply that was begun anew before the step had ended."""
         self.is_served = False
@@ -171,9 +174,9 @@ class CallAccount:
     @property
     def outcome(self) -> str:
         """The first that holds: what somebody settled; a result's word; denied, and it cannot have
-        started; observed; started, or what closed it is lost: unknown; said in a step that was
-        begun anew before it ended: withdrawn; intended, or cut within its arguments: pending; only
-        said: unknown.
+        started; observed; started, or what closed it is lost: unknown; said in an answer that
+        failed: not run; said in a step that was begun anew before it ended: withdrawn; intended,
+        or cut within its arguments: pending; only said: unknown.
         """
         if self.settled is not None and (said := _SETTLED.get(self.settled.payload["word"])):
             return said
@@ -186,6 +189,8 @@ class CallAccount:
             return "done"
         if "started" in seqs or self.again_seq:
             return "unknown"
+        if self.is_of_attempt and self.intent is None:
+            return "not_run"
         if self.is_withdrawn and self.intent is None:
             return "withdrawn"
         return "pending" if self._has_journal else "unknown"

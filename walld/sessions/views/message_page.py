@@ -20,6 +20,7 @@ from typing import Any, Final, NamedTuple
 
 from walld_client.recovered.calls import CallsOfId, sendable_arguments
 from walld_client.recovered.provider import in_format
+from walld_client.recovered.said import answer_of
 
 from walld.sessions.state.account import Calls, Unreleased, calls_in, results_in
 from walld.sessions.state.errors import BadArgument
@@ -301,7 +302,7 @@ def _called_at(told: list[dict[str, Any]]) -> tuple[list[int], int]:
     of_id: dict[str, CallsOfId[int, int]] = {}
     unsaid = -1
     for at, message in enumerate(told):
-        if message.get("role") == "assistant":
+        if message.get("role") == "assistant" and "_attempt" not in message:
             for one in calls_in(message):
                 of_id.setdefault(one["id"], CallsOfId()).say(at, one.get("turn"))
         for call_id, _ in results_in(message):
@@ -319,11 +320,13 @@ def _called_at(told: list[dict[str, Any]]) -> tuple[list[int], int]:
 def _parts(told: list[dict[str, Any]], at: int) -> bool:
     """The message there is not sent as one with what stands before it, in any format."""
     role = told[at].get("role")
-    if role not in _SAY or not _is_sent(told[at], set()):
+    if role not in _SAY or "_attempt" in told[at] or not _is_sent(told[at], set()):
         return False
     answered = set[str]()
     for place in range(at - 1, -1, -1):  # by index: a copy for each place that is tried adds up
         before = told[place]
+        if "_attempt" in before:
+            continue  # no provider is sent anything of it
         answered.update(call_id for call_id, _ in results_in(before))
         if before.get("role") in _SAY:
             break
@@ -335,6 +338,9 @@ def _parts(told: list[dict[str, Any]], at: int) -> bool:
         if role == "user" and not _ends_in_text(before, answered):
             return False  # results stand before it: Anthropic takes both as one
         return _is_sent(before, answered)
+    answer = answer_of(told[at])
+    if answer is not None and answer == answer_of(before):
+        return False
     return role == "assistant" and _ends_in_calls(before) and _is_answered(before, answered)
 
 

@@ -13,8 +13,12 @@
  * nobody asks again a request that is refused, a stream that fails, is cut, or ends without its
  * terminal event makes the reply errored; one that is not read to its end, or is aborted, makes it
  * cancelled. An answer that is not streamed (`generateText`) is recorded as a whole, once it is there.
+ *
+ * What has to be sent back with a thought or a call is an event of kind `signature`, a part that is none of
+ * these one of kind `unknown_block`.
  */
 
+import { checkArguments } from "../encoding/argumentChecks.ts";
 import type { Reply } from "../reply/reply.ts";
 import type { AskedOf } from "./modelSaid.ts";
 import { Recorder, isFailure } from "./recorder.ts";
@@ -35,7 +39,12 @@ type Part = {
   finishReason?: Reason | string;
   usage?: unknown;
   output?: Output | null;
+  providerMetadata?: unknown;
 };
+/** Parts that say nothing of what the model said. */
+const SILENT: ReadonlySet<string> = new Set([
+  "stream-start", "text-start", "text-end", "tool-input-end", "raw",
+]);
 /** Not among them: other, unknown, interrupted, which is what is said where a body was cut; and error. */
 const ENDS: ReadonlySet<string> = new Set(["stop", "length", "content-filter", "tool-calls"]);
 
@@ -73,18 +82,25 @@ export interface WalldMiddleware {
   }): Promise<T>;
 }
 
-/** Records every answer of the wrapped model in `reply`. */
-export function walldMiddleware(reply: Reply): WalldMiddleware {
+/**
+ * Records every answer of the wrapped model in `reply`.
+ *
+ * continues: a request behind an answer that was cut goes on with it (it ends in the text so far, say): what
+ * comes adds to that, instead of being another attempt at the step. TypeError for what is no boolean.
+ */
+export function walldMiddleware(reply: Reply, options: { continues?: boolean } = {}): WalldMiddleware {
+  checkArguments(options, { continues: "bool" });
+  const continues = options.continues === true;
   const recorder = Recorder.of(reply);
   return {
     specificationVersion: "v4",
     async wrapStream({ doStream, params, model }) {
-      const [request, result] = await asked(recorder, params, model, doStream);
+      const [request, result] = await asked(recorder, params, model, doStream, continues);
       if (typeof result?.stream?.getReader !== "function") return result; // the SDK says what it thinks of it
       return withStream(result, tapped(result.stream, recorder, request));
     },
     async wrapGenerate({ doGenerate, params, model }) {
-      const [request, result] = await asked(recorder, params, model, doGenerate);
+      const [request, result] = await asked(recorder, params, model, doGenerate, continues);
       if (recorder.isLatest(request)) recordWhole(recorder, result);
       else recorder.superseded();
       return result;
@@ -98,13 +114,14 @@ async function asked<T>(
   params: Params | undefined,
   model: AskedOf["model"],
   ask: () => PromiseLike<T>,
+  continues: boolean,
 ): Promise<[number, T]> {
   try {
     recordResults(recorder, params?.prompt);
   } catch (error) {
     recorder.missed(error); // no prompt of a kind that is known
   }
-  const request = recorder.begin(params?.abortSignal, { model, tools: params?.tools });
+  const request = recorder.begin(params?.abortSignal, { model, tools: params?.tools }, continues);
   try {
     return [request, await ask()];
   } catch (error) {
@@ -177,7 +194,12 @@ function record(recorder: Recorder, part: Part): void {
       recorder.text(part.delta!);
       break;
     case "reasoning-delta":
-      recorder.reasoning(part.delta!);
+      if (part.delta !== "") recorder.reasoning(part.delta!);
+      recorder.signed(part.providerMetadata);
+      break;
+    case "reasoning-start":
+    case "reasoning-end":
+      recorder.signed(part.providerMetadata);
       break;
     case "tool-input-start":
       recorder.toolStart(part.id!, part.toolName!);
@@ -187,6 +209,7 @@ function record(recorder: Recorder, part: Part): void {
       break;
     case "tool-call":
       recorder.tool(part.toolCallId!, part.toolName!, part.input);
+      recorder.signed(part.providerMetadata);
       break;
     case "tool-result": // of a tool that the provider runs
       if (part.preliminary === true) break;
@@ -201,6 +224,9 @@ function record(recorder: Recorder, part: Part): void {
       break;
     case "error":
       recorder.fail(part.error);
+      break;
+    default:
+      if (typeof part.type === "string" && !SILENT.has(part.type)) recorder.beside("unknown_block", { block: part });
   }
 }
 
@@ -209,8 +235,10 @@ function recordWhole(recorder: Recorder, result: WholeResult): void {
   tell(recorder, () => recorder.answers(result.response as object));
   each(recorder, () => result.content, (part: Part & { text?: string }) => {
     if (part.type === "text") recorder.text(part.text!);
-    else if (part.type === "reasoning") recorder.reasoning(part.text!);
-    else record(recorder, part);
+    else if (part.type === "reasoning") {
+      recorder.reasoning(part.text!);
+      recorder.signed(part.providerMetadata);
+    } else record(recorder, part);
   });
   tell(recorder, () => recorder.used(result.usage));
   let reason: Reason = {};

@@ -33,9 +33,12 @@ export class ModelSaid {
   /** What is known beside the answer: it is said with the first word of that. */
   private known: Record<string, unknown>;
   private readonly said = new Set<string>();
+  /** It was said to have failed, or to be cut: its new end counts. */
+  private readonly isAgain: boolean;
 
-  constructor(reply: Reply, { model, tools }: AskedOf) {
+  constructor(reply: Reply, { model, tools }: AskedOf, isAgain = false) {
     this.reply = reply;
+    this.isAgain = isAgain;
     this.known = { model: model?.modelId, provider: model?.provider, toolsHash: hashOf(tools) };
   }
 
@@ -47,6 +50,11 @@ export class ModelSaid {
   /** It came to its end. */
   used(usage: unknown): void {
     this.say({ usage: usageOf(usage) });
+  }
+
+  /** Its terminal marker was seen. */
+  ended(): void {
+    if (this.isAgain) this.say({ status: "complete" });
   }
 
   /** It failed, or the program aborted it. */

@@ -27,6 +27,9 @@ const FAILURES: ReadonlySet<string> = new Set([
   "malformed_model_output", "malformed_response", "malformed_tool_use", "missing_thought_signature", "network_error",
   "timeout", "too_many_tool_calls", "unexpected_tool_call",
 ]);
+const SIGNATURES: ReadonlySet<string> = new Set([
+  "signature", "redactedData", "reasoningEncryptedContent", "thoughtSignature",
+]);
 const LEFT = "the answer before it was left before its end";
 
 let hasWarnedOfTwo = false;
@@ -70,18 +73,20 @@ export class Recorder {
    * A request to the model begins, its number: behind a whole answer the next step, behind one that
    * failed or was left the same again, unless the program has said that itself (`reply.retry`).
    *
-   * signal: what the program aborts it with. asked: of which model, with what.
+   * signal: what the program aborts it with. asked: of which model, with what. continues: by the
+   * program's word it goes on behind what was cut: it adds to that.
    */
-  begin(signal?: AbortSignal, asked?: AskedOf): number {
+  begin(signal?: AbortSignal, asked?: AskedOf, continues = false): number {
+    const isAgain = this.failure !== undefined || (this.callsBegun > 0 && !this.isWhole);
     this.guard(() => {
-      const isAgain = this.failure !== undefined || (this.callsBegun > 0 && !this.isWhole);
+      if (isAgain && continues) return;
       if (isAgain) {
         const reason = this.failure === undefined ? LEFT : shown(this.failure.error);
         if (this.reply.isUnfinished) this.reply.retry(reason, { step: true });
       } else if (this.callsBegun > 0) this.reply.step();
     });
     this.signal = signal;
-    this.model = asked && new ModelSaid(this.reply, asked);
+    this.model = asked && new ModelSaid(this.reply, asked, isAgain && continues);
     this.callsBegun += 1;
     this.failure = undefined;
     this.isFinished = this.isWhole = false;
@@ -117,6 +122,17 @@ export class Recorder {
     this.guard(() => this.reply.reasoning(delta));
   }
 
+  /** What stands beside it: what has to be sent back with it, or what nobody knows. */
+  beside(kind: string, payload: unknown): void {
+    this.guard(() => this.reply.event(kind, payload));
+  }
+
+  /** What the provider's words of a part say that has to be sent back with it. */
+  signed(metadata: unknown): void {
+    const found = signaturesIn(metadata);
+    if (found !== undefined) this.beside("signature", found);
+  }
+
   toolStart(callId: string, name: string): void {
     this.guard(() => {
       this.reply.tool(name, undefined, named(this.calls.begin(callId, name, "")));
@@ -131,12 +147,13 @@ export class Recorder {
     });
   }
 
-  /** The call as a whole. What was streamed of it is not said again. */
+  /** The call as a whole. What was streamed of it is not said again. No input at all is one of none. */
   tool(callId: string, name: string, input: unknown): void {
     this.guard(() => {
       const call = this.calls.ofWhole(callId) ?? this.calls.begin(callId, name);
       const { streamed } = call;
-      const text = typeof input === "string" ? input : JSON.stringify(input);
+      const isNone = typeof input === "string" && input.trim() === "";
+      const text = isNone ? "{}" : typeof input === "string" ? input : JSON.stringify(input);
       const isSame = streamed !== undefined && (streamed === text || isSameJson(streamed, input));
       if (!isSame) this.reply.tool(name, text, named(call));
     });
@@ -181,6 +198,7 @@ export class Recorder {
     if (reason === null || this.failure !== undefined) return;
     this.isFinished = this.isWhole = true;
     this.reply.answered();
+    this.guard(() => this.model?.ended());
     this.guard(() => this.reply.finish(reason));
   }
 
@@ -250,6 +268,18 @@ export class Recorder {
       this.missed(error);
     }
   }
+}
+
+/** In the vendors' words of a part, by vendor, those that say a signature; undefined where there is none. */
+function signaturesIn(metadata: unknown): Record<string, Record<string, string>> | undefined {
+  const found: Record<string, Record<string, string>> = {};
+  if (typeof metadata !== "object" || metadata === null) return undefined;
+  for (const [vendor, said] of Object.entries(metadata)) {
+    for (const [name, value] of Object.entries((said ?? {}) as Record<string, unknown>)) {
+      if (SIGNATURES.has(name) && typeof value === "string" && value !== "") (found[vendor] ??= {})[name] = value;
+    }
+  }
+  return Object.keys(found).length > 0 ? found : undefined;
 }
 
 export function isFailure(reason: unknown): boolean {

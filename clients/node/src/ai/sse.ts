@@ -25,7 +25,13 @@ type Chunk = {
   errorText?: string;
   finishReason?: string;
   reason?: string;
+  providerMetadata?: unknown;
 };
+
+/** Chunks that say nothing of what the model said; and `data-...`, which are the program's own. */
+const SILENT: ReadonlySet<string> = new Set([
+  "start", "text-start", "text-end", "message-metadata",
+]);
 
 /** What the sink knows of the run that it is shown. */
 interface Run {
@@ -90,7 +96,12 @@ function record(recorder: Recorder, chunk: Chunk): void {
       recorder.text(chunk.delta!);
       break;
     case "reasoning-delta":
-      recorder.reasoning(chunk.delta!);
+      if (chunk.delta !== "") recorder.reasoning(chunk.delta!);
+      recorder.signed(chunk.providerMetadata);
+      break;
+    case "reasoning-start":
+    case "reasoning-end":
+      recorder.signed(chunk.providerMetadata);
       break;
     case "tool-input-start":
       recorder.toolStart(chunk.toolCallId!, chunk.toolName!);
@@ -101,6 +112,7 @@ function record(recorder: Recorder, chunk: Chunk): void {
     case "tool-input-available":
     case "tool-input-error":
       recorder.tool(chunk.toolCallId!, chunk.toolName!, chunk.input);
+      recorder.signed(chunk.providerMetadata);
       break;
     case "tool-output-available":
       if (chunk.preliminary === true) break;
@@ -123,6 +135,10 @@ function record(recorder: Recorder, chunk: Chunk): void {
       break;
     case "abort":
       recorder.fail(new DOMException(chunk.reason ?? "aborted", "AbortError"));
+      break;
+    default:
+      if (typeof chunk.type !== "string" || SILENT.has(chunk.type) || chunk.type.startsWith("data-")) break;
+      recorder.beside("unknown_block", { block: chunk });
   }
 }
 

@@ -31,6 +31,7 @@ from walld_client.adapters.frameworks.tool_effects import Declared, ToolEffects
 from walld_client.adapters.wires.openai_chat import ChatFold
 from walld_client.adapters.wires.openai_chunk import Choice, Chunk
 from walld_client.adapters.wires.wire import held
+from walld_client.argument_checks import wrong
 from walld_client.null import NullMixin
 from walld_client.reply.reply import ReplyBase
 from walld_client.reply.terminal_events import message_of
@@ -42,14 +43,24 @@ _ENDED_EARLY = "ended before a finish_reason"
 """Its words, in the exception of a body that ended by itself."""
 
 
-def tee(stream: Any, reply: ReplyBase, *, tool_effects: Declared | None = None) -> Any:
+def tee(
+    stream: Any,
+    reply: ReplyBase,
+    *,
+    tool_effects: Declared | None = None,
+    continues: bool = False,
+) -> Any:
     """`stream`, each chunk recorded in `reply` before it is handed on.
 
-    The reply is the program's: it ends it once its copy is safe. tool_effects: as `adapters.tee`
-    has it.
+    The reply is the program's: it ends it once its copy is safe. tool_effects, continues: as
+    `adapters.tee` has them.
     """
     effects = ToolEffects(tool_effects)
-    return stream if isinstance(reply, NullMixin) else made(_LiteLlmTee, stream, reply, effects)
+    if not isinstance(continues, bool):
+        raise wrong("continues", "True or False", continues)
+    if isinstance(reply, NullMixin):
+        return stream
+    return made(_LiteLlmTee, stream, reply, effects, continues=continues)
 
 
 def _innermost(stream: Any) -> Any:

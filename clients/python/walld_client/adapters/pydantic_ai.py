@@ -331,6 +331,7 @@ class _Run(AbstractCapability[Any]):
         elif kind == "thinking":
             if part.content:
                 call.reasoning(part.content)
+            _signed(call, part.signature)
         elif kind in ("tool-call", "builtin-tool-call"):
             about = {"server": True} if kind == "builtin-tool-call" else {}
             call_id, more = self._own_names.begin(part.tool_call_id)
@@ -344,6 +345,8 @@ class _Run(AbstractCapability[Any]):
                 call.tool_arguments(part.args, call_id=call_id)
         elif kind == "builtin-tool-return":
             call.tool_result(_whole(part.content), call_id=part.tool_call_id, server=True)
+        else:
+            call.event("unknown_block", {"block": {"part_kind": kind, "content": _plain(part)}})
 
     def _delta(self, call: ModelCall, index: int, delta: Any) -> None:
         kind = delta.part_delta_kind
@@ -353,6 +356,7 @@ class _Run(AbstractCapability[Any]):
         elif kind == "thinking":
             if delta.content_delta:
                 call.reasoning(delta.content_delta)
+            _signed(call, delta.signature_delta)
         elif kind == "tool_call" and index in self._ids:
             self._called(call, self._ids[index], delta)
 
@@ -414,6 +418,18 @@ def _end(call: ModelCall, response: Any, came_whole: bool = False) -> None:
     if response.finish_reason is not None:
         call.finish(str(response.finish_reason))
     call.done()
+
+
+def _signed(call: ModelCall, signature: Any) -> None:
+    """What has to be sent back with a thought; of a hidden one it is all there is."""
+    if signature and isinstance(signature, str):
+        call.event("signature", {"signature": signature})
+
+
+def _plain(part: Any) -> Any:
+    """What it holds, as far as an event takes it."""
+    content = getattr(part, "content", None)
+    return _whole(content if content is not None else repr(part))
 
 
 def _whole(content: Any) -> Any:

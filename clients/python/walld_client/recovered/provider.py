@@ -11,8 +11,11 @@ nobody gave one, is within its call and has its word in `synthetic`. Safe to sen
 - a call goes with its result or not at all, right before it, and only where its name is known and
   its arguments are a JSON object (or empty); a result without its call does not go;
 - no two equal roles in a row (but one `tool` message a call, as openai has it): what would be is
-  joined; no empty message; no key a provider does not know; other roles do not go;
-- no reasoning, but blocks of thinking with the provider's signature, and none of a recovered reply;
+  joined; no empty message; no key a provider does not know; other roles do not go, nor does
+  an answer of which its writer says that it failed (`_attempt`);
+- no reasoning, but to Anthropic blocks of thinking with its signature, and what it ran itself with
+  its result, where they stood (`said.py`), and none of a recovered reply; messages of one answer
+  (`answer_of`) are one, whatever results stand between them;
 - text that stood behind a call which is sent is the next message's; where that text is cut
   (`_wal_cut`), it does not go;
 - a result that is longer than TOOL_RESULT_CHARS is its halves, unless the application chose these
@@ -49,6 +52,13 @@ from walld_client.recovered.calls import (
     sendable_arguments,
     sendable_id,
 )
+from walld_client.recovered.said import (
+    Said,
+    answer_of,
+    answer_parts,
+    cut_behind_calls,
+    is_served,
+)
 
 __all__ = [
     "FORMATS",
@@ -65,6 +75,8 @@ FORMATS: Final = ("plain", "openai", "anthropic")
 _SYSTEM: Final = frozenset(("system", "developer"))
 _THINKING: Final = frozenset(("thinking", "redacted_thinking"))
 _TOOL_BLOCKS: Final = frozenset(("tool_use", "tool_result"))
+_CALL_BLOCKS: Final = frozenset(("tool_use", "toolCall"))
+"""pi's, too: they say where a call stands that is listed."""
 _RESULTS: Final = ("done", "failed", "timeout", "cancelled")  # no set: an outcome may be no word
 _FAILED: Final = _RESULTS[1:]
 
@@ -116,25 +128,6 @@ def _is_glued(content: str, at: int) -> bool:
     return 0 < at < len(content) and not (content[at - 1].isspace() or content[at].isspace())
 
 
-class _Said:
-    """What one side said in a row: blocks, and of the assistant then calls."""
-
-    def __init__(self, role: str) -> None:
-        self.role = role
-        self.blocks: list[dict[str, Any]] = []
-        self.thoughts: list[dict[str, Any]] = []
-        self.calls: list[ProviderCall] = []
-
-    def join(self, later: _Said) -> None:
-        self.blocks += later.blocks
-        self.thoughts += later.thoughts
-        self.calls += later.calls
-
-    @property
-    def text(self) -> str:
-        return "\n\n".join(block["text"] for block in self.blocks if block["type"] == "text")
-
-
 def openai_messages(messages: Iterable[dict[str, Any]]) -> list[dict[str, Any]]:
     """Chat messages: system, user, assistant (with tool_calls), one tool message a result ..."""
     sent: list[dict[str, Any]] = []
@@ -156,8 +149,7 @@ def anthropic_messages(messages: Iterable[dict[str, Any]]) -> list[dict[str, Any
     for said in _told(messages):
         role = said.role
         if role == "assistant":
-            blocks = [*said.thoughts, *([text_block(said.text)] if said.text else [])]
-            blocks += [call.tool_use() for call in said.calls]
+            blocks = said.assistant_content()
         elif role == "system":
             role, blocks = "user", [text_block(f"<system>\n{said.text}\n</system>")]
         else:
@@ -173,57 +165,74 @@ def anthropic_messages(messages: Iterable[dict[str, Any]]) -> list[dict[str, Any
     return sent
 
 
-def _told(messages: Iterable[dict[str, Any]]) -> list[_Said]:
+def _told(messages: Iterable[dict[str, Any]]) -> list[Said]:
     """What may be sent, no side twice in a row unless a result stands between."""
-    told: list[_Said] = []
-    for said in _read(messages):
-        said.calls = [call for call in said.calls if call.answered]
-        if not said.blocks and not said.calls:
-            continue
-        if told and told[-1].role == said.role and not told[-1].calls:
-            told[-1].join(said)
-        else:
-            told.append(said)
+    told: list[Said] = []
+    for whole in _read(messages):
+        whole.settle()
+        for said in cut_behind_calls(whole) if whole.role == "assistant" else [whole]:
+            _add(told, said)
+    _tidy_last(told)
     if told and told[-1].role == "assistant" and not told[-1].calls:
-        # A provider refuses a last message that ends in white space.
-        told[-1].blocks = [text_block(told[-1].text.rstrip())]
+        told[-1].strip()  # a provider refuses a last message that ends in white space
     return told
 
 
-def _read(messages: Iterable[dict[str, Any]]) -> list[_Said]:
-    """Each message by itself, the results with their calls."""
-    said: list[_Said] = []
+def _add(told: list[Said], said: Said) -> None:
+    if not said.parts:
+        return
+    if told and told[-1].role != said.role:
+        _tidy_last(told)
+    if told and told[-1].role == said.role and not told[-1].calls:
+        told[-1].parts += said.parts
+    else:
+        _tidy_last(told)
+        told.append(said)
+
+
+def _tidy_last(told: list[Said]) -> None:
+    """Nothing more is joined to it: it goes where something is left of it."""
+    if told and told[-1].role == "assistant":
+        told[-1].tidy()
+        if not told[-1].parts:
+            told.pop()
+
+
+def _read(messages: Iterable[dict[str, Any]]) -> list[Said]:
+    """Each message by itself, or each answer, the results with their calls."""
+    said: list[Said] = []
     open_calls: dict[str, CallsOfId[ProviderCall | None, tuple[object, bool]]] = {}
     within: list[tuple[ProviderCall, dict[str, Any], bool]] = []
     taken: set[str] = set()
-    cut: list[list[_Said]] = []
     for message in messages:
         role = message.get("role")
         role = "system" if role in _SYSTEM else role
         if role == "tool":
             _answer(open_calls, message, _with_attached(message))
             continue
-        if role not in ("user", "assistant", "system"):
+        if role not in ("user", "assistant", "system") or "_attempt" in message:
             continue
-        one = _Said(role)
+        one = Said(role, answer=answer_of(message), is_cut=bool(message.get("_wal_cut")))
         blocks = list(blocks_of(message.get("content")))
         if role != "assistant":
             blocks += attached_blocks(message.get("attachments"))
-        one.blocks = [block for block in blocks if block["type"] not in _THINKING | _TOOL_BLOCKS]
-        if role != "user":
-            one.blocks = [block for block in one.blocks if block["type"] == "text"]
         if role == "assistant":
-            if not message.get("_wal_recovered"):
-                one.thoughts = [block for block in blocks if _is_signed(block)]
-            one.calls = _calls(message, blocks, open_calls, within, taken)
+            calls = _calls(message, blocks, open_calls, within, taken)
+            one.parts = answer_parts(message, blocks, calls)
         else:
+            one.parts = [
+                block
+                for block in blocks
+                if block["type"] not in _THINKING | _TOOL_BLOCKS
+                and (role == "user" or block["type"] == "text")
+            ]
             for block in blocks:
                 if block["type"] == "tool_result":
                     _answer(open_calls, block, block.get("content"))
-        parts = _cut(one, message.get("content"), blocks)
-        if message.get("_wal_cut"):
-            cut.append(parts)
-        said += parts
+        if one.answer is not None and said and said[-1].answer == one.answer:
+            said[-1].parts += one.parts
+        else:
+            said.append(one)
     for of_id in open_calls.values():
         for answered, given in of_id.pairs():
             if answered is not None:
@@ -233,11 +242,6 @@ def _read(messages: Iterable[dict[str, Any]]) -> list[_Said]:
             _answered(call, told.get("result"), is_failed)
             if not told.get("observed") and "synthetic" not in told:
                 _in_halves(call, told.get("_result_sha256"))
-    for parts in cut:
-        for part in reversed(parts):
-            if any(call.answered for call in part.calls):
-                break
-            part.blocks = []
     return said
 
 
@@ -245,57 +249,6 @@ def _with_attached(result: dict[str, Any]) -> object:
     """What a tool gave, and a note of each file that went with it."""
     content, notes = result.get("content"), list(attached_blocks(result.get("attachments")))
     return [*(content if isinstance(content, list) else [content]), *notes] if notes else content
-
-
-def _cut(said: _Said, content: object, blocks: list[dict[str, Any]]) -> list[_Said]:
-    """Text behind a call that is sent is the next message's: cut where a call says it stood.
-
-    blocks: of the content; a call that is one of them stands there.
-    """
-    if any(call.block is not None for call in said.calls):
-        return _cut_blocks(said, blocks)
-    places = [call.at for call in said.calls if call.at is not None]
-    if not places or len(places) != len(said.calls) or places != sorted(places):
-        return [said]
-    if not isinstance(content, str):
-        return [said]
-    parts: list[_Said] = []
-    begun = 0
-    for call, at in zip(said.calls, places, strict=True):
-        if not parts or content[begun:at].strip():
-            parts.append(_Said(said.role))
-            parts[-1].blocks = list(blocks_of(content[begun:at]))
-        is_apart = call.behind is not None and not content[at : call.behind].strip()
-        begun = max(begun, (call.behind or at) if is_apart else at)
-        parts[-1].calls.append(call)
-    if content[begun:].strip():
-        parts.append(_Said(said.role))
-        parts[-1].blocks = list(blocks_of(content[begun:]))
-    if not parts:
-        return [said]
-    parts[0].thoughts = said.thoughts
-    return parts
-
-
-def _cut_blocks(said: _Said, blocks: list[dict[str, Any]]) -> list[_Said]:
-    by_block = {id(call.block): call for call in said.calls if call.block is not None}
-    parts = [_Said(said.role)]
-    parts[0].thoughts = said.thoughts
-    parts[0].calls = [call for call in said.calls if call.block is None]
-    for block in blocks:
-        if (call := by_block.get(id(block))) is not None:
-            parts[-1].calls.append(call)
-        elif block["type"] == "text":
-            if any(call.block is not None for call in parts[-1].calls):
-                parts.append(_Said(said.role))
-            parts[-1].blocks.append(block)
-    return parts
-
-
-def _is_signed(block: dict[str, Any]) -> bool:
-    if block["type"] == "redacted_thinking":
-        return bool(block.get("data"))
-    return block["type"] == "thinking" and bool(block.get("signature"))
 
 
 def _calls(
@@ -310,9 +263,14 @@ def _calls(
     """
     listed = message.get("tool_calls")
     found = [one for one in listed if isinstance(one, dict)] if isinstance(listed, list) else []
-    found += blocks_alone(found, [block for block in blocks if block["type"] == "tool_use"])[0]
+    alone, both = blocks_alone(found, [one for one in blocks if one["type"] in _CALL_BLOCKS])
+    found += [one for one in alone if one["type"] == "tool_use"]
+    standing = {id(item): block for block, item in both} | {id(one): one for one in alone}
+    served = [block.get("id") for block in blocks if is_served(block)]
     calls = []
     for one in found:
+        if one.get("id") in served:
+            continue  # the provider ran it: it goes as it came
         function = one.get("function")
         told = function if isinstance(function, dict) else one
         given, name = one.get("id"), told.get("name")
@@ -329,7 +287,7 @@ def _calls(
         at = one.get("at")
         call.at = at if isinstance(at, int) and at >= 0 else None
         call.behind = behind if type(behind := one.get("behind")) is int else None
-        call.block = one if one.get("type") == "tool_use" else None
+        call.block = standing.get(id(one))
         word = one.get("synthetic")
         if "superseded_by" in one:
             named_so.say(None, one.get("turn"))

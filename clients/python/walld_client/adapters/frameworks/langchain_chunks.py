@@ -85,6 +85,7 @@ class Chunks:
             elif kind == "reasoning":
                 if block.get("reasoning"):
                     self.call.reasoning(block["reasoning"])
+                self._signed(block)
             elif kind in ("tool_call", "invalid_tool_call"):
                 # Of a chunk they stand among its chunks of calls too; without an id they are left.
                 if block.get("id") and not getattr(message, "tool_call_chunks", None):
@@ -94,9 +95,25 @@ class Chunks:
             else:
                 self._served(block)
         self._refused(blocks, message.additional_kwargs)
+        self._spoken(message.additional_kwargs)
+
+    def _signed(self, block: Any) -> None:
+        """What has to be sent back with a thought. Its index says of which: events tell it late."""
+        extras = block.get("extras")
+        told = {**block, **extras} if isinstance(extras, dict) else block
+        for name in ("signature", "encrypted_content"):
+            if (signature := told.get(name)) and isinstance(signature, str):
+                self.call.event("signature", {"index": block.get("index"), "signature": signature})
+
+    def _spoken(self, beside: dict[str, Any]) -> None:
+        """The words of an audio."""
+        audio = beside.get("audio")
+        words = audio.get("transcript") if isinstance(audio, dict) else None
+        if words and isinstance(words, str):
+            self.call.token(words, transcript=True)
 
     def _served(self, block: Any) -> None:
-        """A call that its provider runs, or the result of one."""
+        """A call that its provider runs, the result of one, or what is no text and no call."""
         kind = block.get("type", "")
         if kind == "server_tool_call":
             name = call_name(block.get("name"))
@@ -105,6 +122,15 @@ class Chunks:
             failed, result = block.get("status") == "error", block.get("output")
             call_id = block.get("tool_call_id")
             self.call.tool_result(result, call_id=call_id, failed=failed, server=True)
+        elif kind == "non_standard":
+            value = block.get("value")
+            if isinstance(value, dict) and value.get("type") == "redacted_thinking":
+                about = {"index": block.get("index"), "data": value.get("data")}
+                self.call.event("redacted_thinking", about)
+            elif value and not refusal_of(block):
+                self.call.event("unknown_block", {"block": value})
+        elif kind and not kind.endswith("_chunk"):
+            self.call.event("unknown_block", {"block": block})
 
     def _refused(self, blocks: Any, beside: dict[str, Any]) -> None:
         """A refusal: a block of the content, or beside it, or both."""

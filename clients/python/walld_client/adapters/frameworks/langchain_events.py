@@ -208,6 +208,7 @@ class Answer(Chunks):
         kind = content.get("type", "")
         if kind in ("text", "reasoning"):
             self._add(block, kind, (content.get(kind) or "")[block.length :])
+            self._signed(content)
         elif block.call_id is not None or kind in _CALLS:
             self._finish_call(block, content)
         elif refusal_of(content):

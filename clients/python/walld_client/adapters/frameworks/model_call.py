@@ -31,7 +31,7 @@ from weakref import WeakSet
 
 from walld_client.adapters.frameworks.recording import NO_TERMINAL, Opener, ending_of
 from walld_client.adapters.wires.model_said import ModelSaid
-from walld_client.adapters.wires.wire import Failure, Sink, call_name, finish_word
+from walld_client.adapters.wires.wire import LIMITS, Failure, Sink, call_name, finish_word
 from walld_client.reply.reply import ReplyBase
 
 __all__ = ["Board", "ModelCall", "Place", "safely"]
@@ -85,6 +85,8 @@ class ModelCall:
         """The model is done, one way or another."""
         self.waiting: dict[str, _Waits] = {}
         """Calls without a result, in order, by what they are called in the reply."""
+        self._unheard: dict[str, bool] = {}
+        """By call, in order: has nothing of its arguments come?"""
         self.message_id: str | None = None
         """The framework's own name of the answer, where it has one."""
         self.said = ModelSaid(**about)
@@ -136,6 +138,9 @@ class ModelCall:
         """As `Reply.tool`; a call that the framework runs is waited for."""
         if call_id is not None and not info.get("server"):
             self._waits_for(call_id, name, info.get("given_id"))
+        if call_id is not None:
+            is_unheard = arguments is None and self._unheard.get(call_id, True)
+            self._unheard[call_id] = is_unheard
         self.reply()
         sink = self._sink
         return 0 if sink is None else sink.tool(name, arguments, call_id=call_id, **info)
@@ -175,6 +180,7 @@ class ModelCall:
 
     def tool_arguments(self, delta: str, *, call_id: str) -> int:
         """As `Reply.tool_arguments`."""
+        self._unheard[call_id] = False
         reply = self.reply()
         return 0 if reply is None else reply.tool_arguments(delta, call_id=call_id)
 
@@ -225,11 +231,22 @@ class ModelCall:
         reply = self.reply()
         if reply is None:
             return 0
+        self._said_all(is_cut=(reason or "").lower() in LIMITS)
         return reply.finish(None if reason is None else finish_word(reason, bool(self.waiting)))
+
+    def _said_all(self, *, is_cut: bool) -> None:
+        """Calls of which no arguments came have none: but for the last, where that may be cut."""
+        last = next(reversed(self._unheard), None) if is_cut else None
+        unheard = [one for one, is_so in self._unheard.items() if is_so and one != last]
+        self._unheard.clear()
+        for call_id in unheard:
+            self.tool_arguments("{}", call_id=call_id)
+        self._unheard.clear()
 
     def done(self) -> None:
         """The model is done, by its provider's word."""
         self.is_over = True
+        self._said_all(is_cut=False)
         self._model_ended("complete")
         if self.waiting and self.place:
             self._board.leave_open(self)

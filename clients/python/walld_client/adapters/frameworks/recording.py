@@ -27,6 +27,7 @@ from typing import Any
 
 from walld_client.adapters.frameworks.tool_effects import Declared, ToolEffects
 from walld_client.adapters.wires.body import Body, fold_for
+from walld_client.adapters.wires.openai_responses import ResponsesFold
 from walld_client.adapters.wires.wire import Failure, Fold, Sink
 from walld_client.client import ClientBase
 from walld_client.null import NullAnswers, NullMixin
@@ -53,7 +54,7 @@ NO_TERMINAL = Failure(
     "no_terminal_event",
 )
 NOT_JSON = Failure("an event of the body is no JSON object: it was read no further", "not_json")
-_MODEL_PATH = re.compile(r"/(chat/completions|responses|messages)(/|$)")
+_MODEL_PATH = re.compile(r"/((?:chat/)?completions|responses|messages|complete)(/|$)")
 _log = logging.getLogger("walld")
 
 
@@ -145,6 +146,7 @@ class Recording:
         "_about",
         "_body",
         "_effects",
+        "_goes_on",
         "_is_done",
         "_open",
         "_owns",
@@ -178,7 +180,23 @@ class Recording:
         self.progress = Progress()
         self._about = about
         self._is_done = False
+        self._goes_on = False
+        """The model's call began before."""
         self._unread = 0
+
+    def go_on(self, before: Progress, item: Any, *, anyway: bool) -> bool:
+        """Does the stream that begins with `item` go on with the answer of the one `before`?
+
+        anyway: it does, by the program's word. Where both are of one response, one fold hears both.
+        """
+        fold = before.fold
+        is_same = isinstance(fold, ResponsesFold) and fold.goes_on(item)
+        if is_same and isinstance(fold, ResponsesFold):
+            self.progress.fold = fold
+            fold.resume()
+        elif anyway:
+            self._goes_on = True
+        return is_same or anyway
 
     def chunk(self, body: bytes) -> None:
         """The next bytes of the body, before the program sees them."""
@@ -240,7 +258,13 @@ class Recording:
             self._end()
         elif self.progress.fold is None and self._unread:
             self._is_done = True
+            is_empty = self.reply is not None and self.reply._stream.next_seq <= 1
             self._count_unread()
+            if is_empty and self.reply is not None:
+                about = (
+                    f"none of the {self._unread} events of the stream is of a wire that walld knows"
+                )
+                self.reply._fail_at_end(about, kind="not_understood")
         elif self._is_known():
             self._fail(self._complaint() or NO_TERMINAL)
 
@@ -358,6 +382,7 @@ class Recording:
             fail(failure.message, kind=failure.kind, detail=failure.detail)
 
     def _know(self, fold: Fold) -> None:
+        fold.model.is_again = self._goes_on
         try:
             fold.model.know(**self._about())
         except Exception:

@@ -26,6 +26,10 @@ exception or left early it is that step again, a new attempt at it, so that no t
 reply twice and the steps before it stand. It begins with the first event that is read of it: what
 is read behind that of the stream before it is in no reply, since two streams at the same time
 cannot be told apart in one.
+
+One that goes on where the one before was cut is neither: it adds to the step. A response of OpenAI
+that is taken up again says so itself, by its id and its numbers (`ResponsesFold.goes_on`); of any
+other stream the program says it, `continues=True`.
 """
 
 from __future__ import annotations
@@ -46,6 +50,7 @@ from weakref import WeakKeyDictionary
 
 from walld_client.adapters.frameworks.recording import NONE_DECLARED, Progress, Recording
 from walld_client.adapters.frameworks.tool_effects import Declared, ToolEffects
+from walld_client.argument_checks import wrong
 from walld_client.null import NullMixin
 from walld_client.reply.reply import ReplyBase
 
@@ -60,7 +65,13 @@ _READERS = ("until_done", "get_final_")
 """What the SDKs' helpers have beside iteration, and read the stream themselves with."""
 
 
-def tee(stream: Any, reply: ReplyBase, *, tool_effects: Declared | None = None) -> Any:
+def tee(
+    stream: Any,
+    reply: ReplyBase,
+    *,
+    tool_effects: Declared | None = None,
+    continues: bool = False,
+) -> Any:
     """`stream`, each event recorded in `reply` before it is handed on.
 
     stream: what openai, anthropic or litellm return for `stream=True`, of either colour; or one of
@@ -68,14 +79,23 @@ def tee(stream: Any, reply: ReplyBase, *, tool_effects: Declared | None = None) 
     `until_done()` and `get_final_message()` are recorded too. What is not reading is the stream's
     own (`response`, `close()`, `with`). TypeError for what can be neither read nor entered.
     tool_effects: of tools by name, (side_effect, resume_policy) as `turn.intent` has them: what the
-    gate judges a call by that has no result.
+    gate judges a call by that has no result. continues: this stream adds to what the one before it
+    on this reply has said, which was cut (a request that ends in the text so far, say): neither an
+    attempt nor a step of its own. TypeError for what is no bool.
     """
     effects = ToolEffects(tool_effects)
-    return stream if isinstance(reply, NullMixin) else made(Tee, stream, reply, effects)
+    if not isinstance(continues, bool):
+        raise wrong("continues", "True or False", continues)
+    if isinstance(reply, NullMixin):
+        return stream
+    return made(Tee, stream, reply, effects, continues=continues)
 
 
 _OWN: Final = frozenset(
-    {"_stream", "_reply", "_effects", "_items", "_texts", "_recording", "_has_begun", "_hear"}
+    {
+        *("_stream", "_reply", "_effects", "_continues"),
+        *("_items", "_texts", "_recording", "_has_begun", "_hear"),
+    }
 )
 
 
@@ -91,10 +111,13 @@ class Tee:
     _hear: Callable[[Any], None]
     """Records an event that is read; of the kind, or else `Recording.item` itself."""
 
-    def __init__(self, stream: Any, reply: ReplyBase, effects: ToolEffects) -> None:
+    def __init__(
+        self, stream: Any, reply: ReplyBase, effects: ToolEffects, continues: bool
+    ) -> None:
         self._stream = stream
         self._reply = reply
         self._effects = effects
+        self._continues = continues
         self._items: Any = None
         self._texts: Any = None
         self._recording = Recording(reply, effects=effects, about=partial(_about, stream))
@@ -135,27 +158,31 @@ class Tee:
         progress = self._recording.progress
         self._reply._stream.is_whole = lambda: progress.is_whole
 
-    def _is_current(self) -> bool:
-        """Is it of the reply what is read here? Begins with the first that is. Raises nothing."""
+    def _is_current(self, item: Any = None) -> bool:
+        """Is it of the reply what is read here? Begins with the first that is: `item`, or its end.
+        Raises nothing.
+        """
         progress = self._recording.progress
         if not self._has_begun:
             self._has_begun = True
             try:
-                self._begin(progress)
+                self._begin(progress, item)
             except Exception:
                 _log.exception("a stream is recorded as one with that before it")
         elif progress.is_superseded:
             _warn_of_two(self._reply.stream_id)
         return not progress.is_superseded
 
-    def _begin(self, progress: Progress) -> None:
+    def _begin(self, progress: Progress, item: Any) -> None:
         before = _latest.get(self._reply)
         _latest[self._reply] = progress
         self._note_end()
         if before is None:
             return
         before.is_superseded = True
-        if before.is_whole or before.is_lost:
+        if self._recording.go_on(before, item, anyway=self._continues):
+            self._reply._stream.failure = None
+        elif before.is_whole or before.is_lost:
             self._reply.step()
         else:
             self._reply.retry("the stream before it did not come to its end", step=True)
@@ -173,7 +200,7 @@ class Tee:
         if entered is self._stream:
             return self
         _check(entered, read)
-        return made(self._kind, entered, self._reply, self._effects)
+        return made(self._kind, entered, self._reply, self._effects, continues=self._continues)
 
     def _own(self, given: Any) -> Any:
         """What the program gets where the stream gives itself, or something else."""
@@ -224,7 +251,9 @@ class _Read(Tee):
             self._broke(error)
             raise
         # What `_is_current` says of nearly all: a call costs some us where caches are cold.
-        if (self._has_begun and not self._recording.progress.is_superseded) or self._is_current():
+        if (self._has_begun and not self._recording.progress.is_superseded) or self._is_current(
+            item
+        ):
             self._hear(item)
         return item
 
@@ -246,7 +275,9 @@ class _AsyncRead(Tee):
         except BaseException as error:
             self._broke(error)
             raise
-        if (self._has_begun and not self._recording.progress.is_superseded) or self._is_current():
+        if (self._has_begun and not self._recording.progress.is_superseded) or self._is_current(
+            item
+        ):
             self._hear(item)
         return item
 
@@ -304,14 +335,19 @@ _kinds: dict[tuple[type[Tee], ...], type[Tee]] = {}
 
 
 def made(
-    kind: type[Tee], stream: Any, reply: ReplyBase, effects: ToolEffects = NONE_DECLARED
+    kind: type[Tee],
+    stream: Any,
+    reply: ReplyBase,
+    effects: ToolEffects = NONE_DECLARED,
+    *,
+    continues: bool = False,
 ) -> Tee:
     """A `kind` that can do what `stream` can, and no more. TypeError where it is no stream."""
     _check(stream, *_PARTS)
     bases = (*(part for name, part in _PARTS.items() if hasattr(stream, name)), kind)
     if bases not in _kinds:
         _kinds[bases] = cast("type[Tee]", type(kind.__name__, bases, {"_kind": kind}))
-    return _kinds[bases](stream, reply, effects)
+    return _kinds[bases](stream, reply, effects, continues)
 
 
 _warned_of: list[str] = []

@@ -1,6 +1,6 @@
 r"""Splits the body of a response into items for a fold. No I/O.
 
-Owns: JSON to Structs, and which of the three wires a body speaks. Refuses: what an item means (the
+Owns: JSON to Structs, and which of the wires a body speaks. Refuses: what an item means (the
 folds), where the bytes come from.
 
 The wire is known by the first event and not by the URL: gateways have paths of their own. A body
@@ -29,9 +29,15 @@ from contextlib import suppress
 from typing import Any, Final
 
 import msgspec
-from walld_client.adapters.wires.anthropic_messages import EVENT_TYPES, MessageEvent, MessagesFold
+from walld_client.adapters.wires.anthropic_messages import (
+    EVENT_TYPES,
+    MessageEvent,
+    MessagesFold,
+    has_unknown_delta,
+)
 from walld_client.adapters.wires.openai_chat import DONE, ChatFold, DerivedFold
 from walld_client.adapters.wires.openai_chunk import Chunk, loosely
+from walld_client.adapters.wires.openai_completions import Completion, CompletionFold
 from walld_client.adapters.wires.openai_responses import ResponseEvent, ResponsesFold
 from walld_client.adapters.wires.sse import NO_TEXT, Event, SseParser
 from walld_client.adapters.wires.wire import Failure, Fold, failure_of
@@ -40,6 +46,7 @@ __all__ = ["Body", "fold_for"]
 
 _SHAPES: Final[dict[type[Fold], type[msgspec.Struct]]] = {
     ChatFold: Chunk,
+    CompletionFold: Completion,
     ResponsesFold: ResponseEvent,
     MessagesFold: MessageEvent,
 }
@@ -58,6 +65,7 @@ class _Hint(msgspec.Struct):
     choices: Any = msgspec.UNSET
     object: Any = None
     error: Any = None
+    completion: Any = None
 
 
 def fold_for(item: Any, is_answer: bool = True) -> Fold | None:
@@ -76,6 +84,8 @@ def fold_for(item: Any, is_answer: bool = True) -> Fold | None:
     shape = getattr(item, "object", None)
     if shape == "chat.completion.chunk" or _are_of_a_chat(getattr(item, "choices", None)):
         return ChatFold()
+    if shape == "text_completion" or _is_completion(item):
+        return CompletionFold()
     if is_answer and kind == "error":
         return ResponsesFold()
     return ChatFold() if is_answer and getattr(item, "error", None) else None
@@ -85,8 +95,20 @@ def _are_of_a_chat(choices: Any) -> bool:
     """Chat's have deltas; those of the completions before it (`/v1/completions`) are texts."""
     if not isinstance(choices, list):
         return False
-    first = choices[0] if choices else {"delta": {}}
-    return "delta" in first if isinstance(first, dict) else hasattr(first, "delta")
+    return _holds(choices[0], "delta") if choices else True
+
+
+def _is_completion(item: Any) -> bool:
+    """A chunk that does not say that it is one, or Anthropic's."""
+    choices = getattr(item, "choices", None)
+    if isinstance(choices, list) and choices and _holds(choices[0], "text"):
+        return True
+    is_anthropics = getattr(item, "type", None) == "completion"
+    return is_anthropics and isinstance(getattr(item, "completion", None), str)
+
+
+def _holds(value: Any, name: str) -> bool:
+    return name in value if isinstance(value, dict) else hasattr(value, name)
 
 
 class Body:
@@ -108,7 +130,7 @@ class Body:
     )
 
     def __init__(self, is_answer: bool = False, is_messages: bool = False) -> None:
-        """is_answer: the URL says that one of the three wires is spoken here; is_messages: that it
+        """is_answer: the URL says that one of the wires is spoken here; is_messages: that it
         is Anthropic's.
         """
         self.is_answer = is_answer
@@ -167,7 +189,7 @@ class Body:
                 return None
         elif payload.startswith(_DONE):  # as the SDK has it, whatever follows
             self.is_over = True
-            return DONE if type(self.fold) is ChatFold else None
+            return DONE if type(self.fold) in (ChatFold, CompletionFold) else None
         if name == b"error":
             return self._error(payload)
         if not payload:
@@ -185,9 +207,12 @@ class Body:
         if self._decoder is None and not self._recognise(payload, name):
             return None
         try:
-            return self._decoder.decode(payload)  # type: ignore[union-attr]
+            item = self._decoder.decode(payload)  # type: ignore[union-attr]
         except (msgspec.MsgspecError, UnicodeError):
             return self._lenient(payload)
+        if type(item) is MessageEvent and has_unknown_delta(item):
+            item.delta = json.loads(payload)["delta"]
+        return item
 
     def _error(self, payload: bytes) -> Any:
         """The provider's error, as an event of the wire."""

@@ -58,7 +58,7 @@ def hash_of_tools(tools: object) -> str | None:
 class ModelSaid:
     """What was said of one call of a model. The first word counts, and is said once."""
 
-    __slots__ = ("_known", "_said", "usage")
+    __slots__ = ("_known", "_said", "is_again", "usage")
 
     def __init__(self, **known: Any) -> None:
         self._known = facts_in(known)
@@ -66,6 +66,8 @@ class ModelSaid:
         self.usage: Any = None
         """The vendor's, the newest there is, as a dict: it is said at the end."""
         self._said: set[str] = set()
+        self.is_again = False
+        """The answer goes on behind a word that it had ended: that of its new end counts."""
 
     def know(self, **facts: Any) -> None:
         """What is known beside the answer: it is said with the next word of that."""
@@ -90,8 +92,11 @@ class ModelSaid:
         finish reason says, and whether a limit or a filter cut it.
         """
         told: dict[str, Any] = {"usage": usage_of(self.usage)}
-        if status != "complete":
+        if self.is_again:
+            self._said -= {"usage", "status", "error_class"}
+        if status != "complete" or self.is_again:
             told["status"] = status
+        self.is_again = False
         if status == "error":
             told["error_class"] = error_class_of(kind, message=message)
         self.say(event, **told)

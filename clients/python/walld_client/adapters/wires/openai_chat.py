@@ -11,7 +11,14 @@ Owns: chunks to calls on a reply. Refuses: bytes (`body.py`).
 - A call's name may come late or in pieces; said again it is the same name.
 - `reasoning_content` and `reasoning` are not OpenAI's and come from others; where both come they
   say the same, so one is taken.
-- Content may come as a list of parts: its texts are the answer's, its thoughts reasoning.
+- Content may come as a list of parts: its texts are the answer's, its thoughts reasoning. Any
+  other part, and pictures beside the content, are events of kind `unknown_block`.
+- What is spoken comes as a transcript: text with info {"transcript": True}. The audio itself is not
+  kept; where no word came with it an event of kind `audio_not_kept` says so. That it expires may be
+  the last that is said of the answer.
+- Of `reasoning_details`, which repeat the reasoning, what has to be sent back is kept, as events of
+  kind `signature`.
+- A call without arguments is whole once the answer is; of one that a limit has cut nobody knows.
 - A part of a chunk that is of another kind than it should be costs that part: it is counted.
 - A refusal is text with info {"refusal": True}: the user reads it.
 - Done is `[DONE]`, or the end of a body in which every choice had its finish_reason. A chunk
@@ -30,6 +37,7 @@ from walld_client.adapters.wires.call_names import CallNames
 from walld_client.adapters.wires.openai_chunk import Choice, Chunk, Delta, index_of
 from walld_client.adapters.wires.wire import (
     EXTRA,
+    LIMITS,
     Failure,
     Fold,
     Sink,
@@ -97,6 +105,11 @@ class ChatFold(Fold):
         self._unfinished: set[int] = set()
         """Choices that have spoken and are not done."""
         self._finished: set[int] = set()
+        self._unheard: set[str] = set()
+        """Calls of whose arguments nothing has come."""
+        self._audio: dict[str, Any] = {}
+        """What is said of the audio, while no word of it has come."""
+        self._has_words = False
         self.has_one_reason = False
         """Whoever hands the chunks on gives one finish reason for all choices."""
 
@@ -105,6 +118,8 @@ class ChatFold(Fold):
         if item is DONE:
             self.failure = self.complaint
             self.is_ended = self.failure is None
+            if self.is_ended:
+                self._said_all(sink)
             return
         if type(item) is Chunk and item.error:  # the SDKs raise it and hand no object on
             self.failure = failure_of(item.error, "the provider reported an error")
@@ -147,7 +162,19 @@ class ChatFold(Fold):
         if (failure := finish_failure(reason)) is not None:
             self.complaint = failure
         else:
+            cut = next(reversed(self._calls.values()), "") if reason in LIMITS else ""
+            self._said_all(sink, cut)
             sink.finish(finish_word(reason, bool(self._calls)))
+
+    def _said_all(self, sink: Sink, cut: str = "") -> None:
+        """The answer is over. cut: the call that may not be whole."""
+        for call_id in self._calls.values() if self._unheard else ():
+            if call_id in self._unheard and call_id != cut:
+                sink.tool_arguments("{}", call_id=call_id)
+        self._unheard.clear()
+        if self._audio:
+            sink.event("audio_not_kept", self._audio)
+            self._audio = {}
 
     def may_end_here(self) -> bool:
         """Some servers end the body without `[DONE]`; an SDK's stream always ends so."""
@@ -159,14 +186,21 @@ class ChatFold(Fold):
         if type(delta) is Delta:
             content, refusal, calls = delta.content, delta.refusal, delta.tool_calls
             reasoning, function = delta.reasoning_content or delta.reasoning, delta.function_call
+            audio, images, details = delta.audio, delta.images, delta.reasoning_details
         else:
             more = getattr(delta, EXTRA, None)
             have = held(delta) if more else vars(delta)
             content, refusal = have.get("content"), have.get("refusal")
             reasoning = have.get("reasoning_content") or have.get("reasoning")
             calls, function = have.get("tool_calls"), have.get("function_call")
+            audio, images = have.get("audio"), have.get("images")
+            details = have.get("reasoning_details")
         if reasoning and isinstance(reasoning, str):
             sink.reasoning(reasoning)
+        if details and (back := _sent_back(details)):
+            sink.event("signature", {"reasoning_details": back})
+        if audio is not None:
+            self._spoken(audio, sink)
         if content:
             if isinstance(content, str):
                 sink.token(content)
@@ -174,6 +208,8 @@ class ChatFold(Fold):
                 self._in_parts(content, sink)
         if refusal and isinstance(refusal, str):
             sink.token(refusal, refusal=True)
+        if images:
+            sink.event("unknown_block", {"images": plain(images)})
         if calls:
             self._each_call(calls, sink)
         if function is not None:
@@ -182,10 +218,29 @@ class ChatFold(Fold):
             else:
                 self.odd += 1
 
+    def _spoken(self, audio: Any, sink: Sink) -> None:
+        about = plain(audio)
+        if not isinstance(about, dict):
+            self.odd += 1
+            return
+        words, data = about.get("transcript"), about.get("data")
+        if words and isinstance(words, str):
+            self._has_words, self._audio = True, {}
+            sink.token(words, transcript=True)
+        if not self._has_words:
+            self._audio.setdefault("id", about.get("id"))
+            chars = len(data) if isinstance(data, str) else 0
+            self._audio["base64_chars"] = self._audio.get("base64_chars", 0) + chars
+        if about.get("expires_at"):
+            self._unfinished.discard(0)
+            self._finished.add(0)
+            self._said_all(sink)
+
     def _in_parts(self, content: Any, sink: Sink) -> None:
         """Content as a list: texts, and thoughts that are lists of texts again."""
-        is_odd = not isinstance(content, list)
-        for part in () if is_odd else content:
+        parts = [content] if isinstance(content, dict) else content
+        is_odd = not isinstance(parts, list)
+        for part in () if is_odd else parts:
             have = part if isinstance(part, dict) else {}
             thoughts = have.get("thinking")
             inner = [one.get("text") for one in thoughts or () if isinstance(one, dict)]
@@ -194,6 +249,8 @@ class ChatFold(Fold):
             elif isinstance(thoughts, str) or inner:
                 thought = thoughts if isinstance(thoughts, str) else "".join(map(str, inner))
                 sink.reasoning(thought)
+            elif have:
+                sink.event("unknown_block", {"block": have})
             else:
                 is_odd = True
         self.odd += is_odd
@@ -251,6 +308,7 @@ class ChatFold(Fold):
                 self._given[index] = call_id
             self._calls[index] = known
             self._names[known] = name if isinstance(name, str) else ""
+            self._unheard.add(known)
             sink.tool(call_name(name), call_id=known, **about)
         elif name and name != self._names[known] and isinstance(name, str):
             had = self._names[known]  # a piece of it, or all of it that is known by now
@@ -258,24 +316,35 @@ class ChatFold(Fold):
             sink.tool(name, call_id=known)
         arguments = getattr(function, "arguments", None)
         if arguments and isinstance(arguments, str):
+            if self._unheard:
+                self._unheard.discard(known)
             sink.tool_arguments(arguments, call_id=known)
 
 
+def _sent_back(details: Any) -> list[Any]:
+    """Of what repeats the reasoning, that without which the provider does not take it back."""
+    given = plain(details)
+    found = [one for one in given if isinstance(one, dict)] if isinstance(given, list) else []
+    return [one for one in found if one.get("signature") or one.get("data")]
+
+
 def _parts(delta: Any) -> tuple[Any, Any, Any, Any, Any]:
-    """Content, reasoning, refusal, tool_calls and function_call; SDKs' objects may be without."""
+    """Content, reasoning, refusal, tool_calls and audio; SDKs' objects may be without."""
     if type(delta) is Delta:
         reasoning = delta.reasoning_content or delta.reasoning
-        return delta.content, reasoning, delta.refusal, delta.tool_calls, delta.function_call
+        return delta.content, reasoning, delta.refusal, delta.tool_calls, delta.audio
     have = held(delta).get
     reasoning = have("reasoning_content") or have("reasoning")
-    return have("content"), reasoning, have("refusal"), have("tool_calls"), have("function_call")
+    return have("content"), reasoning, have("refusal"), have("tool_calls"), have("audio")
 
 
 def _aside(index: int, delta: Any, sink: Sink) -> None:
     """What a further choice says, halves of a character as bytes (UTF-8, surrogates passed)."""
     said: dict[str, Any] = {}
-    content, reasoning, refusal, calls, _ = _parts(delta)
-    texts = {"content": content, "reasoning": reasoning, "refusal": refusal}
+    content, reasoning, refusal, calls, audio = _parts(delta)
+    spoken = plain(audio)
+    words = spoken.get("transcript") if isinstance(spoken, dict) else None
+    texts = {"content": content, "reasoning": reasoning, "refusal": refusal, "transcript": words}
     for name, text in texts.items():
         if text and isinstance(text, str):
             said[name] = _packable(text)

@@ -34,6 +34,9 @@ class Delta(msgspec.Struct):
     reasoning_content: Any = None
     reasoning: Any = None
     refusal: Any = None
+    audio: Any = None
+    images: Any = None
+    reasoning_details: Any = None
     tool_calls: list[_ToolCall] | None = None
     function_call: _Function | None = None
 
@@ -108,7 +111,7 @@ class _Loose:
         )
 
     def _delta(self, value: dict[str, Any]) -> Delta:
-        texts = {name: value.get(name) for name in Delta.__struct_fields__[:4]}
+        texts = {name: value.get(name) for name in Delta.__struct_fields__[:7]}
         calls = [
             _ToolCall(one.get("index"), one.get("id"), self._function(one.get("function")))
             for one in self.each(value.get("tool_calls"))

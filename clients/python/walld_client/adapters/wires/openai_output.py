@@ -3,19 +3,19 @@
 Owns: places in the output, texts and calls heard there. Refuses: events (`openai_responses.py`).
 
 An item that is done, and the whole response behind it, repeat what the deltas have said; they may
-also hold what none has. A text is known by its place: item and part. Proxies give every item the
-index 0, leave indices or parts out, or count items anew at the end: there a text is known by its
-words. Item ids tell apart what shares an index.
+also hold what none has, or the rest of what some have begun. A text is known by its place: item and
+part. Proxies give every item the index 0, leave indices or parts out, or count items anew at the
+end: there a text is known by its words. Item ids tell apart what shares an index.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 from walld_client.adapters.wires.call_names import CallNames
 from walld_client.encoding import wtf8
 
-__all__ = ["Calls", "Places", "Repeats", "Texts"]
+__all__ = ["Calls", "Places", "Repeats", "Texts", "Unsaid"]
 
 Place = tuple[str, Any, Any]
 """Kind of the text, its item, its part."""
@@ -46,6 +46,10 @@ class Places:
             self._taken.add(index)
         return self._of[item_id]
 
+    def has(self, item_id: Any) -> bool:
+        """Has that item begun?"""
+        return item_id in self._of or item_id in self._no_ids
+
     def find(self, item_id: Any, index: Any) -> Any:
         """That of the item which an event names."""
         return self._of.get(item_id, index) if isinstance(item_id, str) else index
@@ -56,9 +60,12 @@ class Texts:
 
     def __init__(self) -> None:
         self.pieces: dict[Place, list[str]] = {}
+        self.newest: Place | None = None
+        """Where the last was said, if nothing but texts was said behind it."""
 
     def add(self, place: Place, piece: str) -> None:
         """A piece was said."""
+        self.newest = place
         pieces = self.pieces.get(place)
         if pieces is None:
             self.pieces[place] = [piece]
@@ -66,28 +73,51 @@ class Texts:
             pieces.append(piece)
 
 
+class Unsaid(NamedTuple):
+    """What of a text has not been said. is_next: it can be said now, in its place; else it is the
+    whole text, of which something else was heard, or behind which something else was said.
+    """
+
+    text: str
+    is_next: bool = True
+
+
 class Repeats:
     """One telling of what is done, an item or all of them: each thing heard is told once in it."""
 
     def __init__(self, texts: Texts) -> None:
+        self._texts = texts
         self._pieces = texts.pieces
         self._rest: dict[Place, str] = {}
         """What of a place has not been told again, once something of it has."""
 
-    def has(self, kind: str, item: Any, part: Any, text: str) -> bool:
-        """Was this text heard? There in these words, or anywhere in these; or there in others."""
+    def unsaid(self, kind: str, item: Any, part: Any, text: str) -> Unsaid:
+        """Nothing, of what was heard there, or anywhere in these words. What was heard there in
+        other words, and is longer here, has a rest.
+        """
         text = wtf8.join(text)
         place = (kind, item, part)
         others = [one for one in self._pieces if one[0] == kind and one != place]
         is_there = place in self._pieces
         if is_there and self._left(place).startswith(text):
             self._rest[place] = self._left(place)[len(text) :]
-            return True
+            return _NOTHING
         for other in others:
             if self._has_words(other, text):
                 self._rest[other] = self._left(other)[len(text) :]
-                return True
-        return is_there or any(self._may_be(other, item) for other in others)
+                return _NOTHING
+        if is_there:
+            return self._longer(place, text)
+        return _NOTHING if any(self._may_be(other, item) for other in others) else Unsaid(text)
+
+    def _longer(self, place: Place, text: str) -> Unsaid:
+        heard = self._whole(place)
+        if place in self._rest or len(text.strip()) <= len(heard.strip()):
+            return _NOTHING
+        self._rest[place] = ""
+        if text.startswith(heard) and self._texts.newest == place:
+            return Unsaid(text[len(heard) :])
+        return Unsaid(text, is_next=False)
 
     def _left(self, place: Place) -> str:
         rest = self._rest.get(place)
@@ -109,6 +139,9 @@ class Repeats:
 
     def _whole(self, place: Place) -> str:
         return wtf8.join("".join(self._pieces[place]))
+
+
+_NOTHING = Unsaid("")
 
 
 class Calls:
@@ -154,6 +187,11 @@ class Calls:
         if call_id not in self._arguments or not isinstance(arguments, str):
             return call_id not in self._arguments
         return heard != arguments and arguments.endswith(heard)
+
+    def rest(self, call_id: str, arguments: str) -> str:
+        """What of these was not heard yet, where their beginning was."""
+        heard = "".join(self._arguments.get(call_id, ()))
+        return arguments[len(heard) :] if heard and arguments.startswith(heard) else ""
 
     def hear_whole(self, call_id: str, arguments: str) -> None:
         """All of its arguments."""

@@ -18,6 +18,7 @@ from walld_client.adapters.wires.model_said import ModelSaid
 
 __all__ = [
     "EXTRA",
+    "LIMITS",
     "Failure",
     "Fold",
     "Sink",
@@ -92,6 +93,15 @@ _FAILURES: Final = frozenset(
     }
 )
 """The daemon's verdict is `provider_error` for these. A reason that nobody knows is an end."""
+
+
+LIMITS: Final = frozenset(
+    {
+        *("length", "max_tokens", "max_output_tokens", "max_completion_tokens", "model_length"),
+        *("model_context_window_exceeded", "content_filter", "content-filter", "incomplete"),
+    }
+)
+"""Finish reasons that may have cut the last call, whatever is said of it."""
 
 
 class Fold(ABC):

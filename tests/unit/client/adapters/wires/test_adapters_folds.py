@@ -187,12 +187,12 @@ def test_a_refusal_is_text_with_a_mark() -> None:
     assert said == [("token", "No.", {"refusal": True}), ("finish", "stop")]
 
 
-def test_content_that_is_no_text_is_passed_over() -> None:
+def test_content_that_is_no_text_is_no_text() -> None:
     said, folded = fold(
         [chunk({"content": {"x": 1}}), chunk({"content": 7}), chunk({"content": None})]
     )
-    assert said == []
-    assert folded.odd_events() == 2
+    assert said == [("event", "unknown_block", {"block": {"x": 1}})]
+    assert folded.odd_events() == 1
 
 
 def test_half_a_character() -> None:
@@ -283,7 +283,11 @@ def test_pings_citations_and_events_of_another_day() -> None:
             {"type": "message_delta", "delta": {"stop_reason": "end_turn"}},
         ]
     )
-    assert said == [("finish", "end_turn")]
+    fallback = {"type": "fallback", "model": "y"}
+    assert said == [
+        ("event", "unknown_block", {"index": 0, "block": fallback}),
+        ("finish", "end_turn"),
+    ]
     assert not folded.may_end_here(), "message_stop has not come"
 
 
@@ -403,14 +407,6 @@ def test_a_strangers_stream_is_not_recorded() -> None:
     body = Body()
     assert body.feed(b'data: {"jsonrpc": "2.0", "id": 1, "error": {"message": "x"}}\n\n') == []
     assert body.feed(b"data: [DONE]\n\n") == []
-    assert body.fold is None
-
-
-def test_completions_of_before_there_were_chats_are_a_strangers() -> None:
-    choice = {"index": 0, "text": "hello", "finish_reason": "stop"}
-    body = Body(is_answer=True)
-    event = {"id": "c", "object": "text_completion", "model": "m", "choices": [choice]}
-    assert body.feed(b"data: " + json.dumps(event).encode() + b"\n\ndata: [DONE]\n\n") == []
     assert body.fold is None
 
 

@@ -252,7 +252,8 @@ def test_content_in_parts() -> None:
     assert said[:3] == [("reasoning", "hm"), ("token", "hel"), ("token", "lo")]
     assert said[-1] == ("end",)
     said = recorded(chunk({"content": [None, {"type": "image_url"}, *parts[1:]]}), STOP, DONE)
-    assert said[:2] == [("token", "hel"), ("token", "lo")]
+    picture = ("event", "unknown_block", {"block": {"type": "image_url"}})
+    assert said[:3] == [picture, ("token", "hel"), ("token", "lo")]
     assert ("event", "unread", {"events": 1}) in said
 
 

@@ -138,3 +138,66 @@ def test_the_result_of_a_hosted_call_is_said_once() -> None:
     item = {"type": "web_search_call", "id": "ws", "status": "completed", "action": {"q": "x"}}
     made = recorded(CREATED, done(0, item), completed(item), closed=False)
     assert [one[0] for one in made].count("tool_result") == 1
+
+
+# --- done, and longer than what was heard ---------------------------------------------------------
+
+LONG = message("m", "Hello world.")
+TEXT_DONE = {"type": "response.output_text.done", "output_index": 0, "content_index": 0}
+
+
+@pytest.mark.parametrize(
+    "events",
+    [
+        [done(0, LONG), completed()],
+        [completed(LONG)],
+        [done(0, LONG), completed(LONG)],
+        [TEXT_DONE | {"text": "Hello world."}, done(0, LONG), completed(LONG)],
+        [TEXT_DONE | {"text": "Hello wor"}, completed(LONG)],
+    ],
+)
+def test_a_text_that_is_done_is_as_long_as_it_says(events: list[dict[str, Any]]) -> None:
+    heard = said(delta("Hello "), *events)
+    assert "".join(one[1] for one in heard) == "Hello world."
+
+
+def test_a_thought_that_is_done_is_as_long_as_it_says() -> None:
+    summary = {
+        "type": "reasoning",
+        "id": "r",
+        "summary": [{"type": "summary_text", "text": "Hm, so"}],
+    }
+    piece = {"type": "response.reasoning_summary_text.delta", "delta": "Hm", "output_index": 0}
+    heard = said(piece | {"summary_index": 0}, done(0, summary), completed())
+    assert heard == [("reasoning", "Hm"), ("reasoning", ", so")]
+
+
+def test_the_rest_of_a_text_behind_which_something_else_was_said_stands_beside() -> None:
+    """In the text it would stand in the wrong place."""
+    output = (message("m", "Hello world."), message("n", "Bye."))
+    made = recorded(CREATED, delta("Hello "), delta("Bye.", 1), completed(*output), closed=False)
+    beside = {"kind": "text", "item": 0, "part": 0, "text": "Hello world."}
+    assert made == [
+        ("token", "Hello "),
+        ("token", "Bye."),
+        ("event", "unheard", beside),
+        ("finish", "completed"),
+        ("end",),
+    ]
+
+
+def test_a_text_that_is_done_and_of_which_not_the_beginning_was_heard_stands_beside() -> None:
+    made = recorded(CREATED, delta("world."), done(0, LONG), closed=False)
+    beside = {"kind": "text", "item": 0, "part": 0, "text": "Hello world."}
+    assert [one for one in made if one[0] == "event"] == [("event", "unheard", beside)]
+
+
+def test_arguments_that_are_done_are_as_long_as_they_say() -> None:
+    one = call("c", '{"a": 1}')
+    added = {"type": ADDED, "output_index": 0, "item": one | {"arguments": ""}}
+    piece = {"type": ARGUMENTS, "output_index": 0, "delta": '{"a"'}
+    over = {"type": "response.function_call_arguments.done", "output_index": 0}
+    begun = [("tool", "f", {"call_id": "c"}), ("tool_arguments", '{"a"', {"call_id": "c"})]
+    rest = ("tool_arguments", ": 1}", {"call_id": "c"})
+    for events in ([done(0, one)], [over | {"arguments": '{"a": 1}'}, done(0, one)]):
+        assert said(added, piece, *events, completed()) == [*begun, rest]
