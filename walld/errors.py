@@ -11,6 +11,7 @@
     |   +-- NewerVersion a later walld wrote them: kept, never written to
     |   +-- Misplaced    a partial that stands under another's names
     |   +-- LedgerGap    lines that do not follow what a session's file ends with
+    |   +-- NotUnderstood  a file to import of which nothing is a session of a known format
     +-- ProtocolError    a peer broke the protocol (code, message, got, limit)
     +-- Refusal          a request cannot be done (the same four); its connection goes on
 
@@ -27,6 +28,7 @@ __all__ = [
     "Misplaced",
     "NewerVersion",
     "NoData",
+    "NotUnderstood",
     "ProtocolError",
     "Refusal",
     "SharedFile",
@@ -97,3 +99,7 @@ class Refusal(WalldError):
     def __init__(self, code: str, message: str, got: object = "", limit: object = "") -> None:
         super().__init__(message)
         self.code, self.got, self.limit = code, str(got), str(limit)
+
+
+class NotUnderstood(FormatError):
+    """A file to import in which there is no line of a session; says what its bytes are."""

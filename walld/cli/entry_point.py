@@ -15,8 +15,15 @@ from typing import Final
 from walld_client.errors import WalldError as ClientError
 
 from walld.cli.arguments import parse
-from walld.cli.exit_codes import CANNOT, INTERRUPTED, NO_INPUT, USAGE, complain
-from walld.errors import ConfigError, WalldError
+from walld.cli.exit_codes import (
+    CANNOT,
+    INTERRUPTED,
+    NO_INPUT,
+    NOT_UNDERSTOOD,
+    USAGE,
+    complain,
+)
+from walld.errors import ConfigError, NotUnderstood, WalldError
 
 __all__ = ["run"]
 
@@ -82,6 +89,9 @@ def run(argv: Sequence[str] | None) -> int:
     except ConfigError as error:
         complain(str(error))
         return USAGE
+    except NotUnderstood as error:
+        complain(str(error))
+        return NOT_UNDERSTOOD
     except (WalldError, ClientError, OSError) as error:
         complain(str(error))
         return cannot

@@ -10,7 +10,17 @@ from contextlib import suppress
 
 from walld.escape import escaped_line
 
-__all__ = ["CANNOT", "CHECK", "DONE", "INTERRUPTED", "NOTHING", "NO_INPUT", "USAGE", "complain"]
+__all__ = [
+    "CANNOT",
+    "CHECK",
+    "DONE",
+    "INTERRUPTED",
+    "NOTHING",
+    "NOT_UNDERSTOOD",
+    "NO_INPUT",
+    "USAGE",
+    "complain",
+]
 
 DONE = 0
 CANNOT = 1
@@ -18,6 +28,8 @@ NOTHING = 3
 CHECK = 4
 """Of the gate: look first."""
 USAGE = 64
+NOT_UNDERSTOOD = 65
+"""`EX_DATAERR` of sysexits(3): of `session import`, there is no session in the file."""
 NO_INPUT = 66
 """`EX_NOINPUT` of sysexits(3)."""
 INTERRUPTED = 130

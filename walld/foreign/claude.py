@@ -33,9 +33,9 @@ from walld.foreign.lines import Line, as_text, at_ms, parsed, rest, text_or_none
 from walld.foreign.order import NO_PARENTS, names_parents, parents_first
 from walld.foreign.parts import Part, context_of
 
-__all__ = ["read"]
+__all__ = ["OTHERS", "read"]
 
-_OTHERS: Final = frozenset(
+OTHERS: Final = frozenset(
     (
         "system",
         "progress",
@@ -60,6 +60,25 @@ _OTHERS: Final = frozenset(
         "attribution-snapshot",
         "speculation-accept",
         "content-replacement",
+        "cost-state",
+        "atis-latch",
+        "relocated",
+        "frame-link",
+        "artifact-autoreact-ledger",
+        "artifact-comment-monitor",
+        "ended-by-model",
+        "history-suppression",
+        "isolation-latch",
+        "marble-origami-commit",
+        "marble-origami-reset",
+        "marble-origami-snapshot",
+        "observer-ref",
+        "session-name",
+        "slug",
+        "started",
+        "launched",
+        "result",
+        "failed",
     )
 )
 """Known and in no message: kept as "claude.<type>"."""
@@ -69,7 +88,7 @@ _SAID: Final = frozenset(("message", "compaction"))
 
 def read(lines: Iterable[str | bytes]) -> Imported:
     """A session. Never raises."""
-    found = parsed(lines)
+    found = parsed(lines, "claude")
     values = [line.value for line in found if line.value is not None]
     said = [value for value in values if value.get("type") in ("user", "assistant")]
     main = any(value.get("isSidechain") is not True for value in said)
@@ -157,7 +176,7 @@ class _Session:
                 self.place(line, value, made)
         elif kind == "attachment" and (told := _attached(value)) is not None:
             self.place(line, value, [("message", told)])
-        elif isinstance(kind, str) and kind in _OTHERS:
+        elif isinstance(kind, str) and kind in OTHERS:
             self.place(line, value, [(f"claude.{kind}", value)])
             if value.get("subtype") == "compact_boundary":
                 self.preserved = self.preserves(value.get("compactMetadata"))

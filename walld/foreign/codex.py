@@ -35,6 +35,10 @@ LINE_TYPES: Final = frozenset(
         "world_state",
         "inter_agent_communication",
         "inter_agent_communication_metadata",
+        "token_usage_record",
+        "retained_context",
+        "security_risk_score",
+        "realtime_item",
     )
 )
 _CALLS: Final = frozenset(("function_call", "custom_tool_call", "local_shell_call"))
@@ -62,7 +66,7 @@ ITEM_TYPES: Final = frozenset({"message", "agent_message"} | _CALLS | _OUTPUTS |
 def read(lines: Iterable[str | bytes]) -> Imported:
     """A rollout. Never raises."""
     rollout = _Rollout()
-    for line in parsed(lines):
+    for line in parsed(lines, "codex"):
         rollout.count(line.value or {})
         if not rollout.draft.damaged(line):
             assert line.value is not None

@@ -1,18 +1,21 @@
-"""Which format a file is, by its first lines; and reading one, by its name.
+"""Which format a file is, by its lines; and reading one, by its name.
 
-Owns: what tells the formats apart. Refuses: opening files.
+Owns: what tells the formats apart, and that a file of which nothing is understood is an error.
+Refuses: opening files.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from itertools import chain, islice
+from collections.abc import Callable, Iterable, Sequence
+from itertools import islice
 from typing import Any, Final
 
-from walld.errors import FormatError
+from walld.errors import FormatError, NotUnderstood
 from walld.foreign import claude, codex, gptme, own, pi
+from walld.foreign.containers import HEAD_BYTES, Bytes, array_of, kind_of, other_kind
 from walld.foreign.entries import Imported
 from walld.foreign.lines import parsed
+from walld.foreign.record_shapes import is_record
 
 __all__ = ["FORMATS", "detect", "read"]
 
@@ -25,39 +28,80 @@ FORMATS: Final[dict[str, Callable[[Iterable[str | bytes]], Imported]]] = {
 }
 _LINES_LOOKED_AT: Final = 32
 _PI_TYPES: Final = frozenset(("thinking_level_change", "model_change", "branch_summary", "label"))
+
 _CLAUDE_TYPES: Final = frozenset(("file-history-snapshot", "queue-operation", "last-prompt"))
 
 
 def read(lines: Iterable[str | bytes], format: str = "auto") -> Imported:  # noqa: A002
     """A foreign file as entries.
 
-    Raises FormatError for a format that is none of FORMATS or "auto", for a file that looks like
-    none of them, and for a version that is too new.
+    Raises FormatError for a format that is none of FORMATS or "auto", and for a version that is
+    too new; NotUnderstood where no line is of the format, or of any, with what the bytes are.
     """
-    if format == "auto":
-        rest = iter(lines)
-        first = list(islice(rest, _LINES_LOOKED_AT))
-        format = detect(first)  # noqa: A001
-        lines = chain(first, rest)
-    reader = FORMATS.get(format)
-    if reader is None:
+    if format != "auto" and format not in FORMATS:
         raise FormatError(f"format: got {format!r}, limit {', '.join(FORMATS)} or auto")
-    return reader(lines)
+    lines = lines if isinstance(lines, Sequence) else list(lines)
+    head = _head(lines)
+    if (told := kind_of(head)) is not None or (told := _array(head, lines)) is not None:
+        raise NotUnderstood(f"it is {told}")
+    imported = FORMATS[detect(lines) if format == "auto" else format](lines)
+    if not _is_understood(imported):
+        raise _not_understood(lines, format)
+    return imported
 
 
-def detect(first_lines: Iterable[str | bytes]) -> str:
-    """A name of FORMATS. Raises FormatError where no line tells."""
-    looked_at = 0
-    for line in parsed(first_lines):
-        looked_at += 1
-        if line.value is not None and (found := _told_by(line.value)) is not None:
-            return found
-    if not looked_at:
-        raise FormatError("there is no line in it: nothing to import")
-    raise FormatError(
-        f"none of the first {looked_at} lines is one of {', '.join(FORMATS)}:"
-        " name the format if you know it"
-    )
+def _array(head: bytes, lines: Sequence[str | bytes]) -> Bytes | None:
+    """A JSON array over the whole file: a reader of lines would find some of what is in it."""
+    if (told := array_of(head)) is None:
+        return None
+    (first,) = parsed(islice((one for one in lines if one.strip()), 1))
+    return told if first.problem == "malformed" or len(lines) == 1 else None
+
+
+def detect(lines: Sequence[str | bytes]) -> str:
+    """A name of FORMATS. NotUnderstood where no line tells."""
+    if (found := _detected(lines)) is None:
+        raise _not_understood(lines, "auto")
+    return found
+
+
+def _detected(lines: Sequence[str | bytes]) -> str | None:
+    for looked_at in (lines[:_LINES_LOOKED_AT], lines):
+        for line in parsed(looked_at):
+            if line.value is not None and (found := _told_by(line.value)) is not None:
+                return found
+    # No line is whole: records may stand behind damage, or over several lines.
+    for name in FORMATS:
+        if any(line.is_found for line in parsed(lines, name)):
+            return name
+    return None
+
+
+def _is_understood(imported: Imported) -> bool:
+    """Something in it is of its format: a header, say, with nothing behind it."""
+    if imported.format == "walld":
+        return bool(imported.events) or imported.version is not None
+    return len(imported.entries) > imported.not_understood
+
+
+def _not_understood(lines: Sequence[str | bytes], format: str) -> NotUnderstood:  # noqa: A002
+    found = parsed(lines)
+    if not any(line.text.strip("\ufeff") for line in found):
+        return NotUnderstood("there is no line in it: nothing to import")
+    of = f"one of {', '.join(FORMATS)}" if format == "auto" else f"one of {format}"
+    told = f"none of its {len(found)} lines is {of}"
+    if format != "auto" and (other := _detected(lines)) not in (None, format):
+        return NotUnderstood(f"{told}: they look like {other}")
+    return NotUnderstood(f"{told}: it is {other_kind(_head(lines), found)}")
+
+
+def _head(lines: Sequence[str | bytes]) -> bytes:
+    head = b""
+    for line in lines:
+        if len(head) >= HEAD_BYTES:
+            break
+        head += line if isinstance(line, bytes) else line.encode("utf-8", "surrogatepass")
+    return head[:HEAD_BYTES]
 
 
 def _told_by(value: dict[str, Any]) -> str | None:
@@ -70,10 +114,14 @@ def _told_by(value: dict[str, Any]) -> str | None:
     if "payload" in value:
         if kind in codex.LINE_TYPES:
             return "codex"
-        return "gptme" if "seq" in value and "ts" in value else None
+        if "seq" in value and "ts" in value:
+            return "gptme"
+        return "walld" if is_record("walld", value) else None
     if kind == "session" and "id" in value:
         return "pi"
-    if ("uuid" in value and "parentUuid" in value) or "leafUuid" in value or kind in _CLAUDE_TYPES:
+    if ("uuid" in value and "parentUuid" in value) or "leafUuid" in value:
+        return "claude"
+    if kind in _CLAUDE_TYPES or (kind in claude.OTHERS and "sessionId" in value):
         return "claude"
     if kind in _PI_TYPES or (kind == "message" and isinstance(value.get("message"), dict)):
         return "pi"

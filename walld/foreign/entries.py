@@ -15,10 +15,11 @@ refuse, for its shape, its place or its depth, is kept as text like a line nobod
 from __future__ import annotations
 
 import json
+import marshal
 from collections import Counter
 from collections.abc import Sequence
 from hashlib import blake2b
-from typing import Any, Final
+from typing import Any, Final, overload
 
 import msgspec
 
@@ -27,11 +28,21 @@ from walld.limits import ID_BYTES_MAX, LEDGER_DEPTH_MAX
 from walld.sessions.state.events import Event
 from walld.sessions.state.session_state import SessionState
 
-__all__ = ["Draft", "Foreign", "Imported", "failed_attempt", "kept_line", "message", "tool_call"]
+__all__ = [
+    "Draft",
+    "Entries",
+    "Foreign",
+    "Imported",
+    "failed_attempt",
+    "kept_line",
+    "message",
+    "tool_call",
+]
 
 _TEXT_CHARS_MAX: Final = 8 * 1024 * 1024
 """Of a line that is kept; of a longer one its beginning."""
 _BEGINNING_CHARS: Final = 4096
+_TYPE_CHARS_MAX: Final = 80
 _FAILED: Final = frozenset(("error", "aborted"))
 """How an answer ended that its writer does not send again, and whose calls it did not begin."""
 
@@ -55,11 +66,51 @@ class Foreign(msgspec.Struct, frozen=True):
     line: Line = Line(0, "")
 
 
+class Entries(Sequence[Foreign]):
+    """Entries in their order, kept small: each is made anew where it is asked for.
+
+    A payload of objects takes several times what its text does, and a file may have many.
+    """
+
+    def __init__(self) -> None:
+        self._packed: list[bytes] = []
+        self._lines: list[Line] = []
+
+    def append(self, one: Foreign) -> None:
+        """Behind the others."""
+        self._packed.append(marshal.dumps(msgspec.structs.astuple(one)[:-1], 2))
+        self._lines.append(one.line)
+
+    def take(self, other: Entries, at: int) -> None:
+        """One of another's behind the others; what it is kept as is shared."""
+        self._packed.append(other._packed[at])
+        self._lines.append(other._lines[at])
+
+    def __len__(self) -> int:
+        return len(self._packed)
+
+    @overload
+    def __getitem__(self, at: int) -> Foreign: ...
+    @overload
+    def __getitem__(self, at: slice) -> list[Foreign]: ...
+    def __getitem__(self, at: int | slice) -> Foreign | list[Foreign]:
+        if isinstance(at, slice):
+            return [self[one] for one in range(*at.indices(len(self)))]
+        fields: list[Any] = [*marshal.loads(self._packed[at]), self._lines[at]]
+        return Foreign(*fields)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Entries) and list(self) == list(other)
+
+    __hash__ = None  # type: ignore[assignment]
+
+
 class Imported(msgspec.Struct, frozen=True):
     """A foreign file as entries.
 
     not_understood: lines that became no entry of a known type; reasons: how many for each reason.
-    All are among the entries, as type "foreign.<format>". orphans: ids of entries whose parent is
+    All are among the entries, as type "foreign.<format>". unknown_types: of those that are whole
+    records of a type nobody knew, type -> how many. orphans: ids of entries whose parent is
     not above them; they hang on the entry before. version: of the file, where its format counts
     versions. notes: what else is to be said of how it was read, a word each (no_parents: the file
     names none, and its order was taken for the conversation). elsewhere: what of the conversation
@@ -69,7 +120,7 @@ class Imported(msgspec.Struct, frozen=True):
     last number; missing, the seqs that are gone.
     """
 
-    entries: list[Foreign]
+    entries: Entries
     not_understood: int
     reasons: dict[str, int]
     format: str
@@ -80,6 +131,7 @@ class Imported(msgspec.Struct, frozen=True):
     events: list[Event] = []
     last_seq: int = 0
     missing: list[list[int]] = []
+    unknown_types: dict[str, int] = {}
 
 
 def message(
@@ -149,13 +201,14 @@ class Draft:
 
     def __init__(self, format: str) -> None:  # noqa: A002
         self.format = format
-        self.entries: list[Foreign] = []
+        self.entries = Entries()
         self.leaf: str | None = None
         self.orphans: list[str] = []
         self.notes: list[str] = []
         self.elsewhere: list[dict[str, Any]] = []
         self._parents: dict[str, str | None] = {}
         self._reasons: Counter[str] = Counter()
+        self._types: Counter[str] = Counter()
         self._state = SessionState()
 
     def __contains__(self, id: object) -> bool:  # noqa: A002
@@ -201,6 +254,8 @@ class Draft:
     ) -> str:
         """Keep a line as it is, and count it. Not on the path, unless others may hang on it."""
         self._reasons[reason] += 1
+        if reason == "unknown_type" and line.value is not None:
+            self._types[_type_of(line.value)] += 1
         wanted = None if _id_or_none(id) in self._parents else id
         payload = kept_line(line, reason)
         return self._append(line, f"foreign.{self.format}", payload, wanted, parent, at_ms, leaf)
@@ -258,6 +313,7 @@ class Draft:
             self.orphans,
             self.notes,
             self.elsewhere,
+            unknown_types=dict(sorted(self._types.items())),
         )
 
     def _append(
@@ -279,29 +335,32 @@ class Draft:
         entry = Foreign(
             type, payload, made, parent, at_ms=at_ms, leaf=leaf or moves, line=line, **links
         )
-        reason = self._refused(entry)
+        event = self._event(entry)
+        reason = self._refused(entry, event)
         if reason is not None:
             self._reasons[reason] += 1
             moves, leaf = False, leaf and not moves
             kind = f"foreign.{self.format}"
             payload = kept_line(line, reason)
             entry = Foreign(kind, payload, made, parent, at_ms=at_ms, leaf=leaf, line=line)
+            event = self._event(entry)
         self._parents[made] = self.leaf if parent is None else parent
         if leaf and not moves:
             self.leaf = made
-        event = self._event(entry)
-        self._state.apply(msgspec.structs.replace(event, parent=self._state.parent_for(event)))
+        if event.parent is None:
+            event = msgspec.structs.replace(event, parent=self._state.parent_for(event))
+        self._state.apply(event)
         self.entries.append(entry)
         return made
 
-    def _refused(self, entry: Foreign) -> str | None:
+    def _refused(self, entry: Foreign, event: Event) -> str | None:
         """Why a session would not take the entry, None where it would."""
-        if _is_deep(entry.payload, entry.line.text):
+        if _is_deep(entry.payload, entry.line):
             return "too_deep"
         for name in ("turn", "cause", "correlation", "key"):
             if (value := getattr(entry, name)) is not None and _id_or_none(value) is None:
                 return "bad_id"
-        problem = self._state.check(self._event(entry))
+        problem = self._state.check(event)
         return None if problem is None else problem.code
 
     def _event(self, entry: Foreign) -> Event:
@@ -320,11 +379,18 @@ class Draft:
         """An id for an entry without one, out of its line alone."""
         n = 0
         while True:
-            own = f"{line.number}\0{n}\0{line.text}".encode("utf-8", "surrogatepass")
+            own = b"%d\0%d\0%b" % (line.number, n, line.encoded)
             drawn = f"{self.format}.{blake2b(own, digest_size=9).hexdigest()}"
             if drawn not in self._parents:
                 return drawn
             n += 1
+
+
+def _type_of(value: dict[str, Any]) -> str:
+    """Of a record, with that of its payload where it has one."""
+    payload = value.get("payload")
+    types = [value.get("type"), payload.get("type") if isinstance(payload, dict) else None]
+    return ".".join(one[:_TYPE_CHARS_MAX] for one in types if isinstance(one, str)) or "none"
 
 
 def _id_or_none(id: object) -> str | None:  # noqa: A002
@@ -337,9 +403,10 @@ def _id_or_none(id: object) -> str | None:  # noqa: A002
         return None
 
 
-def _is_deep(payload: dict[str, Any], text: str) -> bool:
-    """Whether it nests deeper than a session takes; text: of its line, which mostly tells."""
-    if text.count("{") + text.count("[") < LEDGER_DEPTH_MAX // 2:
+def _is_deep(payload: dict[str, Any], line: Line) -> bool:
+    """Whether it nests deeper than a session takes; line: what it is of, which mostly tells."""
+    text = line.encoded
+    if text.count(b"{") + text.count(b"[") < LEDGER_DEPTH_MAX // 2:
         return False  # what is made of a line adds a few levels
     level: list[Any] = [payload]
     for _ in range(LEDGER_DEPTH_MAX):

@@ -10,6 +10,8 @@ The shapes are those of its writer: github.com/gptme/gptme, `message.py` and
 `logmanager/eventlog.py`. A message that is `ui_only` is none that a model is sent: its role here is
 "ui", which no provider knows, and undo counts it as gptme does.
 
+Files that a message has are sent with it and stand elsewhere: its `attachments` here.
+
 A tool call stands in the assistant's text as `@tool(call_id): {...}`; its result is a system
 message with that `call_id`. Only where both are there the result becomes a tool message.
 """
@@ -35,7 +37,7 @@ _EDIT_BYTES_MAX: Final = 128 * 1024
 def read(lines: Iterable[str | bytes]) -> Imported:
     """A conversation or an event log. Never raises."""
     log = _Log()
-    for line in parsed(lines):
+    for line in parsed(lines, "gptme"):
         if not log.draft.damaged(line):
             assert line.value is not None
             log.take(line, line.value)
@@ -116,6 +118,15 @@ class _Log:
         foreign = rest(said, "role", "content")
         if event:
             foreign["event"] = event
+        made = self.placed(role, content, said, foreign)
+        if attached := _attached(said):
+            made["attachments"] = attached
+        return made
+
+    def placed(
+        self, role: str, content: str | list[Any], said: dict[str, Any], foreign: dict[str, Any]
+    ) -> dict[str, Any]:
+        """In its role: a call's result is of the tool's, what is for the screen alone of none."""
         if said.get("ui_only") is True:
             return message("ui", content, foreign={"role": role} | foreign)
         if role == "assistant" and isinstance(content, str):
@@ -127,6 +138,17 @@ class _Log:
             foreign = {"role": role} | foreign
             return message("tool", content, tool_call_id=answered, foreign=foreign)
         return message(role, content, foreign=foreign)
+
+
+def _attached(said: dict[str, Any]) -> list[dict[str, Any]]:
+    """The files that went with it, by name: their bytes stay where gptme has them."""
+    files, hashes = said.get("files"), said.get("file_hashes")
+    hashes = hashes if isinstance(hashes, dict) else {}
+    return [
+        {"name": name} | ({"hash": hashes[name]} if name in hashes else {})
+        for name in (files if isinstance(files, list) else [])
+        if isinstance(name, str) and name
+    ]
 
 
 def _calls(text: str) -> list[dict[str, Any]]:

@@ -36,7 +36,7 @@ def read(lines: Iterable[str | bytes]) -> Imported:
     """FormatError where a later walld wrote it."""
     reading = _Reading()
     version = None
-    for line in parsed(lines):
+    for line in parsed(lines, "walld"):
         reading.line = line
         if reading.draft.damaged(line):
             reading.is_doubtful = True

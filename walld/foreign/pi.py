@@ -16,8 +16,6 @@ import json
 from collections.abc import Callable, Iterable
 from typing import Any, Final
 
-import msgspec
-
 from walld.errors import FormatError
 from walld.foreign.entries import Draft, Imported, failed_attempt, message, tool_call
 from walld.foreign.lines import Line, as_text, at_ms, parsed, rest, text_or_none
@@ -34,7 +32,7 @@ _KEPT_LINE: Final = "firstKeptEntryIndex"
 
 def read(lines: Iterable[str | bytes]) -> Imported:
     """A session. Raises FormatError for a version that is newer than VERSION_MAX, or none."""
-    found = parsed(lines)
+    found = parsed(lines, "pi")
     version = _version(found)
     for migrate in (_from_1_to_2, _from_2_to_3)[version - 1 :]:
         found = migrate(found)
@@ -85,7 +83,7 @@ def _from_1_to_2(lines: list[Line]) -> list[Line]:
 
     pi counts the lines it could read, so do we.
     """
-    readable = [line for line in lines if line.value is not None]
+    readable = [line for line in lines if line.value is not None and not line.is_found]
     migrated = []
     for line in lines:
         value = line.value
@@ -95,7 +93,7 @@ def _from_1_to_2(lines: list[Line]) -> list[Line]:
                 value = value | {_KEPT_LINE: readable[kept].number}
             else:
                 value = rest(value, _KEPT_LINE)
-        migrated.append(msgspec.structs.replace(line, value=value))
+        migrated.append(line.with_value(value))
     return migrated
 
 
@@ -107,7 +105,7 @@ def _from_2_to_3(lines: list[Line]) -> list[Line]:
             said = value.get("message")
             if isinstance(said, dict) and said.get("role") == "hookMessage":
                 value = value | {"message": said | {"role": "custom"}}
-        migrated.append(msgspec.structs.replace(line, value=value))
+        migrated.append(line.with_value(value))
     return migrated
 
 
@@ -174,7 +172,8 @@ class _Session:
         made = self.draft.add(
             line, type, payload, id=id, parent=parent, root=root and type != "label", at_ms=at
         )
-        self.by_line[line.number] = made
+        if not line.is_found:
+            self.by_line[line.number] = made
         if self.tree and is_unknown:  # what it names is gone, or stands below it
             self.draft.orphans.append(made)
         if type == "label":

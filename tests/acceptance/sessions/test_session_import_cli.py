@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import argparse
+import bz2
+import gzip
 import json
+import lzma
 import signal
 import subprocess
 import sys
@@ -72,6 +75,96 @@ def test_import_export_and_again(
         return [{name: one.get(name) for name in names} for one in events if not of_import(one)]
 
     assert plain("copy") == plain(HOSTILE)
+
+
+CODEX = [
+    {"type": "session_meta", "payload": {"id": "s", "cwd": "/w"}},
+    {
+        "type": "response_item",
+        "payload": {"type": "message", "role": "user", "content": "of a packed file"},
+    },
+    {"type": "dream", "payload": {"type": "deep"}},
+    {"type": "dream", "payload": {"type": "deep"}},
+    {
+        "type": "realtime_item",
+        "payload": {"type": "transcript_segment", "role": "user", "text": "spoken"},
+    },
+]
+ROLLOUT = "".join(
+    json.dumps({"timestamp": "2026-10-02T09:00:00.000Z", **one}) + "\n" for one in CODEX
+).encode()
+
+
+@pytest.mark.parametrize("packed", ["gzip", "bzip2", "xz", None])
+@pytest.mark.parametrize("of", ["auto", "codex"])
+def test_a_compressed_file_is_read(
+    daemon: DaemonProcess,
+    cli: Callable[..., tuple[int, str, str]],
+    tmp_path: Path,
+    packed: str | None,
+    of: str,
+) -> None:
+    pack = {"gzip": gzip.compress, "bzip2": bz2.compress, "xz": lzma.compress, None: bytes}[packed]
+    file = tmp_path / "rollout.jsonl.packed"
+    file.write_bytes(pack(ROLLOUT))
+    words = ("session", "import", str(file), "--session", "s", "--format", of)
+    code, out, err = cli(*words)
+    assert (code, err) == (0, "")
+    assert out.splitlines() == [
+        "s: 5 entries from codex" + (f" ({packed})" if packed else ""),
+        "  of types that walld does not know, kept as foreign.codex: dream.deep 2",
+        "  spoken, and in no message: 1 entries (codex.realtime_item)",
+    ]
+    told = [one["content"] for one in daemon.reader.session("s").messages() or ()]
+    assert told == ["of a packed file"]
+    again = json.loads(cli(*words, "--json")[1])
+    assert (again["new"], again["unknown_types"]) == (0, {"dream.deep": 2})
+
+
+def test_a_file_without_a_session_makes_none(
+    cli: Callable[..., tuple[int, str, str]], tmp_path: Path
+) -> None:
+    packed = gzip.compress(ROLLOUT, mtime=0)
+    within = gzip.compress(lzma.compress(ROLLOUT))
+    wrong = {
+        "zstd": b"\x28\xb5\x2f\xfd\x04\x60\xbd\x19",
+        "gzip, and cut or damaged": packed[:-9],
+        "xz, and cut or damaged": lzma.compress(ROLLOUT)[:-9],
+        "bzip2, and cut or damaged": bz2.compress(ROLLOUT)[:-9],
+        "it is compressed with xz": within,
+        "a JSON array": json.dumps(CODEX).encode(),
+        "text in UTF-16": ROLLOUT.decode().encode("utf-16"),
+        "a SQLite database": b"SQLite format 3\0" + bytes(4080),
+        "zeros": bytes(4096),
+        "there is no line in it": b"",
+    }
+    file = tmp_path / "what"
+    for what, content in wrong.items():
+        file.write_bytes(content)
+        for of in ("auto", "codex"):
+            words = ("session", "import", str(file), "--session", "s", "--format", of)
+            code, out, err = cli(*words)
+            assert (code, out, len(err.splitlines())) == (65, "", 1), (what, err)
+            assert what in err, err
+            assert err.startswith(f"walld: {file}: "), err
+    file.write_bytes(ROLLOUT)
+    code, out, err = cli("session", "import", str(file), "--session", "s", "--format", "pi")
+    assert (code, out, "they look like codex" in err) == (65, "", True)
+    assert json.loads(cli("session", "ls", "--json")[1]) == []
+
+
+def test_a_packed_file_through_a_pipe(daemon: DaemonProcess) -> None:
+    words = ("session", "import", "/dev/stdin", "--session", "s", "--socket", daemon.socket_path)
+    program = [sys.executable, "-m", "walld", *words]
+    done = subprocess.run(
+        program,
+        input=gzip.compress(ROLLOUT),
+        env=environment(),
+        capture_output=True,
+        timeout=60,
+        check=False,
+    )
+    assert (done.returncode, done.stdout[:30]) == (0, b"s: 5 entries from codex (gzip)"), done
 
 
 def test_an_entry_that_hangs_on_nothing_is_named(

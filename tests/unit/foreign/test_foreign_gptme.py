@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import json
 
+import pytest
+from walld_client.recovered.provider import in_format
+
 from walld.foreign import gptme
 
 
@@ -140,3 +143,41 @@ def test_what_is_not_understood():
     }
     assert [one.type for one in imported.entries] == ["foreign.gptme"] * 6
     assert imported.entries[0].payload["line"] == json.dumps(event(1, "merge", x=1))
+
+
+@pytest.mark.parametrize("shape", ["openai", "anthropic"])
+@pytest.mark.parametrize("written", ["conversation", "events", "edited"])
+def test_files_that_were_sent_with_a_message_are_named(shape: str, written: str):
+    files = {"files": ["/w/shot.png", "b.pdf"], "file_hashes": {"/w/shot.png": "ab12"}}
+    call = 'I look.\n@vision(call-1): {"path": "x"}'
+    told = [
+        said("system", "rules", files=["rules.md"]),
+        said("user", "what is this?", **files),
+        said("assistant", call),
+        said("system", "seen", call_id="call-1", files=["seen.png"]),
+        said("system", "screenshot", files=["screen.png"]),
+        said("user", "", files=["alone.png"]),
+    ]
+    if written == "conversation":
+        log = lines(*told)
+    else:
+        log = lines(*(event(n, "message_append", message=one) for n, one in enumerate(told, 1)))
+    if written == "edited":
+        log += lines(event(9, "message_edit", messages=[*told, said("user", "go on")]))
+    newest = gptme.read(log).entries
+    messages = (
+        newest[-1].payload["messages"] if written == "edited" else [one.payload for one in newest]
+    )
+    assert messages[1]["attachments"] == [
+        {"name": "/w/shot.png", "hash": "ab12"},
+        {"name": "b.pdf"},
+    ]
+    shown = json.dumps(in_format(messages, shape))
+    for name in ("rules.md", "/w/shot.png", "b.pdf", "seen.png", "screen.png", "alone.png"):
+        assert f"[attachment {name}: not shown]" in shown, name
+
+
+@pytest.mark.parametrize("files", [None, [], "a.png", [1, None, ""], {"a": 1}])
+def test_what_names_no_files_attaches_nothing(files: object):
+    (one,) = gptme.read(lines(said("user", "hi", files=files, file_hashes=files))).entries
+    assert "attachments" not in one.payload

@@ -10,12 +10,12 @@ import os
 from collections.abc import Iterator
 from itertools import chain, islice
 from pathlib import Path
-from typing import BinaryIO, Final
+from typing import Final, Protocol
 
 from walld.errors import FormatError
 from walld.foreign.parts import LINES_LOOKED_AT, Part, before, is_source, part_of
 
-__all__ = ["LINE_BYTES_MAX", "followed", "lines_of_file"]
+__all__ = ["LINE_BYTES_MAX", "Readable", "followed", "lines_of_file"]
 
 LINE_BYTES_MAX: Final = 64 * 1024 * 1024
 """Of a foreign file: no agent writes such a line, and a device has no other."""
@@ -24,7 +24,14 @@ _PARTS_MAX: Final = 100
 """Files behind each other: a fork of a fork of a fork ..."""
 
 
-def lines_of_file(file: BinaryIO, path: str) -> Iterator[bytes]:
+class Readable(Protocol):
+    """A file that gives lines of bytes."""
+
+    def readline(self, size: int, /) -> bytes:
+        """The next one, or so much of it; empty at the end."""
+
+
+def lines_of_file(file: Readable, path: str) -> Iterator[bytes]:
     """A device, say, has one without an end. FormatError."""
     number = 0
     while line := file.readline(LINE_BYTES_MAX + 1):
@@ -35,7 +42,7 @@ def lines_of_file(file: BinaryIO, path: str) -> Iterator[bytes]:
         yield line
 
 
-def followed(file: BinaryIO, path: str) -> Iterator[bytes]:
+def followed(file: Readable, path: str) -> Iterator[bytes]:
     """The lines of a file behind those that it goes on from, as far as those are beside it.
 
     FormatError for a line that is too long, OSError for a file that cannot be read.

@@ -6,6 +6,7 @@ artifacts. Refuses: its text (`foreign/archive_text.py`), its lines (`import_fil
 
 from __future__ import annotations
 
+import zlib
 from io import BufferedReader
 
 from walld_client.session.artifacts import upload
@@ -20,11 +21,13 @@ from walld.sessions.state.entries import line_event
 __all__ = ["archive_of", "bring_artifacts"]
 
 _GZIP = b"\x1f\x8b"
+_PEEKED_BYTES = 4096
+_HEADER = b'{"walld":'
 
 
 def archive_of(file: BufferedReader, path: str) -> Archive | None:
     """None where it is none; FormatError where it is one that is not whole."""
-    if file.peek(len(_GZIP))[: len(_GZIP)] != _GZIP:
+    if not _is_of_walld(file.peek(_PEEKED_BYTES)):
         return None
     if not file.seekable():
         raise FormatError(f"{path}: an archive is read twice: give a file, and no pipe")
@@ -32,6 +35,17 @@ def archive_of(file: BufferedReader, path: str) -> Archive | None:
         return archive_text.read(lines_of(file, path))
     except FormatError as error:
         raise FormatError(f"{path}: {error}; nothing of it was imported") from None
+
+
+def _is_of_walld(head: bytes) -> bool:
+    """A compressed file whose text begins as an archive does, as far as that can be told."""
+    if not head.startswith(_GZIP):
+        return False
+    try:
+        begins = zlib.decompressobj(zlib.MAX_WBITS | 16).decompress(head, len(_HEADER))
+    except zlib.error:
+        return True  # damaged: an archive says what of it is right
+    return not begins or begins == _HEADER
 
 
 def bring_artifacts(

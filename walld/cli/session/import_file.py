@@ -1,8 +1,8 @@
 """walld session import: another program's session file, or an archive, appended to a session.
 
 Owns: what of a file goes into one request, and saying what was not understood. Refuses: formats
-(`foreign/`), what is an archive's alone (`import_archive.py`), what is too long for an entry (the
-client puts it beside the session).
+(`foreign/`), reading files (`import_source.py`), what is an archive's alone (`import_archive.py`),
+what is too long for an entry (the client puts it beside the session).
 
 A line that this session cannot take (it has too many small fields for an entry, or contradicts
 what stands there already, be it another entry of its id) is kept as its text, like one that was not
@@ -21,10 +21,15 @@ ends, and says `begun` once more of what it had appended behind that.
 from __future__ import annotations
 
 import argparse
+import gc
+import threading
 import time
 from collections import Counter
-from collections.abc import Iterator
-from typing import Any, BinaryIO
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from concurrent.futures import Future, ThreadPoolExecutor
+from io import BufferedReader
+from itertools import chain
+from typing import Any, TypeVar
 
 import msgspec
 from walld_client.errors import Refused
@@ -33,17 +38,21 @@ from walld_client.limits import APPEND_BYTES_MAX
 from walld_client.query.requests import decode_placed
 from walld_client.session import artifacts
 from walld_client.session.entries import in_pieces
+from walld_client.steps import Steps
+from walld_client.steps import run as run_steps
 from walld_client.wire import messages as wire
 
 from walld.cli.exit_codes import DONE, USAGE, complain
-from walld.cli.session.follow import followed, lines_of_file
+from walld.cli.session.follow import followed
 from walld.cli.session.import_archive import archive_of, bring_artifacts
+from walld.cli.session.import_source import lines_of, unpacked
 from walld.cli.session_client import SessionClient
 from walld.cli.show import as_json
-from walld.errors import WalldError
+from walld.errors import NotUnderstood, WalldError
 from walld.escape import escaped_line
+from walld.foreign.archive_text import Archive
 from walld.foreign.detect import read
-from walld.foreign.entries import Foreign, Imported, kept_line
+from walld.foreign.entries import Entries, Foreign, Imported, kept_line
 from walld.foreign.order import NO_PARENTS
 from walld.foreign.taken import misplaced, renamed, taken
 from walld.sessions.gate.imported import settled_there, untold, untold_files
@@ -53,6 +62,8 @@ from walld.sessions.state.entries import events_of, fitting
 from walld.sessions.state.events import Event
 
 __all__ = ["run"]
+
+_T = TypeVar("_T")
 
 _ENTRIES_MAX = 200
 """Of one request; and its payloads are half a frame at most, so that ids have room."""
@@ -65,6 +76,8 @@ _OF_AN_ENTRY = frozenset(
 )
 """Codes of a refusal that say what is wrong with an entry, and not with the request."""
 _NAMED_MAX = 5
+_SPOKEN = "codex.realtime_item"
+"""Codex has them for its screen: to the model goes what a voice hands over, as a message."""
 _NOTES = {
     NO_PARENTS: "its lines name no parents: their order in the file was taken for the conversation",
 }
@@ -74,7 +87,17 @@ _WAIT_SECONDS = 0.5
 
 
 def run(asking: SessionClient, options: argparse.Namespace) -> int:
-    """Append the file's entries."""
+    """Append the file's entries. Few of its many objects are rings: nobody looks for those."""
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        return _run(asking, options)
+    finally:
+        if was_on:
+            gc.enable()
+
+
+def _run(asking: SessionClient, options: argparse.Namespace) -> int:
     with open(options.file, "rb") as file:
         archive = archive_of(file, options.file)
         session_id: str | None = options.session or (archive and archive.session_id)
@@ -83,12 +106,11 @@ def run(asking: SessionClient, options: argparse.Namespace) -> int:
             return USAGE
         if archive is not None:
             bring_artifacts(asking, session_id, archive, file, options.file)
-        lines = _lines(file, options) if archive is None else archive.lines
-        imported = read(lines, options.format)
-    split = [piece for one in imported.entries for piece in _split(one)]
-    work = _Import(asking, session_id, options.file, imported)
-    new = work.append(split)
-    doubted = work.end(imported)
+        imported, packed = _read(file, archive, options)
+        split = _in_pieces(imported.entries)
+        work = _Import(asking, session_id, options.file, imported)
+        new = work.append(split)  # a line that is kept as its text is read again
+        doubted = work.end(imported)
     count = len(split)
     told = {
         "session": session_id,
@@ -98,6 +120,7 @@ def run(asking: SessionClient, options: argparse.Namespace) -> int:
         "new": new,
         "not_understood": sum(work.reasons.values()),
         "reasons": dict(sorted(work.reasons.items())),
+        "unknown_types": imported.unknown_types,
         "orphans": imported.orphans,
         "missing": imported.missing or imported.elsewhere,
         "doubted": doubted,
@@ -107,12 +130,12 @@ def run(asking: SessionClient, options: argparse.Namespace) -> int:
         print(as_json(told))
         return DONE
     line = f"{escaped_line(session_id)}: {new} entries from {imported.format}"
+    if packed is not None:
+        line += f" ({packed})"
     if new < count:
         line += f", {count - new} were there already"
     print(line)
-    for reason, count in sorted(work.reasons.items()):
-        kept = f"kept as foreign.{imported.format}"
-        print(f"  not understood: {count} lines ({escaped_line(reason)}), {kept}")
+    _tell_kept(work.reasons, imported)
     if orphans := imported.orphans:
         shown = ", ".join(orphans[:_NAMED_MAX]) + (", ..." if len(orphans) > _NAMED_MAX else "")
         print(
@@ -134,8 +157,48 @@ def run(asking: SessionClient, options: argparse.Namespace) -> int:
     return DONE
 
 
-def _lines(file: BinaryIO, options: argparse.Namespace) -> Iterator[bytes]:
-    return (followed if options.follow else lines_of_file)(file, options.file)
+def _read(
+    file: BufferedReader, archive: Archive | None, options: argparse.Namespace
+) -> tuple[Imported, str | None]:
+    """Its entries, and what the file was compressed with."""
+    if archive is not None:
+        return read(archive.lines, options.format), None
+    plain, packed = unpacked(file, options.file)
+    lines = (followed if options.follow else lines_of)(plain, options.file)
+    try:
+        return read(lines, options.format), packed
+    except NotUnderstood as error:
+        raise NotUnderstood(f"{options.file}: {error}") from None
+
+
+def _tell_kept(reasons: Mapping[str, int], imported: Imported) -> None:
+    """What is among the entries as its text alone, and what was said and is in no message."""
+    kept = f"kept as foreign.{imported.format}"
+    types = imported.unknown_types
+    for reason, count in sorted(reasons.items()):
+        if reason == "unknown_type":
+            count -= sum(types.values())
+        if count > 0:
+            print(f"  not understood: {count} lines ({escaped_line(reason)}), {kept}")
+    if types:
+        shown = ", ".join(f"{one} {count}" for one, count in list(types.items())[:_NAMED_MAX])
+        shown += ", ..." if len(types) > _NAMED_MAX else ""
+        print(f"  of types that walld does not know, {kept}: {escaped_line(shown)}")
+    spoken = sum(one.type == _SPOKEN for one in imported.entries)
+    if spoken:
+        print(f"  spoken, and in no message: {spoken} entries ({_SPOKEN})")
+
+
+def _in_pieces(entries: Entries) -> Entries:
+    split = Entries()
+    for at, one in enumerate(entries):
+        pieces = _split(one)
+        if len(pieces) == 1:
+            split.take(entries, at)
+            continue
+        for piece in pieces:
+            split.append(piece)
+    return split
 
 
 def _where(part: dict[str, Any]) -> str:
@@ -172,13 +235,37 @@ def _split(one: Foreign) -> list[Foreign]:
     return made
 
 
+_Travelling = tuple[Foreign, wire.NewEntry]
+
+
+class _OneAtATime:
+    """Questions of two threads over the one connection, each with its answer."""
+
+    def __init__(self, asking: SessionClient) -> None:
+        self._asking = asking
+        self._lock = threading.Lock()
+
+    def ask(
+        self,
+        make: Callable[[int], msgspec.Struct],
+        timeout: float | None = None,
+        *,
+        again: bool = True,
+    ) -> bytes:
+        with self._lock:
+            return self._asking.ask(make, timeout, again=again)
+
+    def run(self, steps: Steps[_T]) -> _T:
+        return run_steps(self, steps)
+
+
 class _Import:
     """The entries on their way. reasons: why lines were kept as their text, and how many."""
 
     def __init__(
         self, asking: SessionClient, session_id: str, file: str, imported: Imported
     ) -> None:
-        self._asking = asking
+        self._reading, self._asking = asking, _OneAtATime(asking)
         self._session_id = session_id
         self._file = file
         self._format = imported.format
@@ -196,32 +283,63 @@ class _Import:
         self._last_seq = 0
         """Of the session, as far as this import knows."""
 
-    def append(self, split: list[Foreign]) -> int:
+    def append(self, split: Entries) -> int:
         """How many of them were not there."""
         events = self._events()
         there = {event.id: event for event in events}
         self._last_seq = events[-1].seq if events else 0
-        self._names = taken(split, self._format, there)
+        self._names = taken(split, self._format, there) if there else {}
         self._doubles = frozenset(self._names.values())
-        split = [renamed(one, self._names) for one in split]
+        if self._names:
+            split = self._renamed(split)
+        given = {one.id: at for at, one in enumerate(split)}
+        wanted = Entries()
         # `once` would look at an entry's key and not at its id: several may have one key.
-        wanted = [one for one in split if one.id not in there]
+        for name, at in given.items():
+            if name not in there:
+                wanted.take(split, at)
         self._source = [renamed(one, self._names) for one in self._source]
         calls = calls_of(self._source)
         self._misplaced = misplaced(wanted, events, calls) if calls else frozenset()
         self.reasons.update(
-            str(there[one.id].payload.get("reason"))
-            for one in split
-            if one.id in there and there[one.id].type == self._kind != one.type
+            str(there[name].payload.get("reason"))
+            for name, at in given.items()
+            if name in there and there[name].type == self._kind != split[at].type
         )
-        given = {one.id for one in split}
         self._unfinished = [last for last in unfinished_imports(events) if last in given]
-        if begins := bool(wanted) and (last := self._last_of(split)) not in self._unfinished:
+        begun: list[Foreign] = []
+        if wanted and (last := self._last_of(split)) not in self._unfinished:
             self._unfinished.append(last)
-            wanted.insert(0, _word({"begun": last}))
-        return sum(self._new(piece) for piece in self._pieces(wanted)) - begins
+            begun.append(_word({"begun": last}))
+        return self._sent(chain(begun, wanted)) - len(begun)
 
-    def _last_of(self, split: list[Foreign]) -> str:
+    def _renamed(self, split: Entries) -> Entries:
+        made = Entries()
+        for one in split:
+            made.append(renamed(one, self._names))
+        return made
+
+    def _sent(self, wanted: Iterable[Foreign]) -> int:
+        """How many were new. While the daemon writes some the next are made ready."""
+        new = 0
+        with ThreadPoolExecutor(1) as thread:
+            under_way: tuple[list[_Travelling], Future[int]] | None = None
+            for piece in self._pieces(wanted):
+                new += self._arrived(under_way)
+                entries = [entry for _, entry in piece]
+                under_way = piece, thread.submit(self._count, entries)
+            return new + self._arrived(under_way)
+
+    def _arrived(self, under_way: tuple[list[_Travelling], Future[int]] | None) -> int:
+        if under_way is None:
+            return 0
+        piece, told = under_way
+        try:
+            return told.result()
+        except Refused:
+            return self._new(piece)
+
+    def _last_of(self, split: Entries) -> str:
         """The last entry that the file still has where it has grown: its end may be torn now."""
         whole = (one for one in reversed(split) if one.type not in (self._kind, "imported"))
         return next(whole, split[-1]).id
@@ -237,7 +355,7 @@ class _Import:
         return sum(map(len, lacks.values()))
 
     def _events(self) -> list[Event]:
-        return events_of(self._asking.lines(self._session_id) or ())
+        return events_of(self._reading.lines(self._session_id) or ())
 
     def _untold(self, imported: Imported) -> tuple[dict[str, list[Any]], list[Foreign]]:
         source, last_seq = self._source, imported.last_seq
@@ -256,8 +374,8 @@ class _Import:
             wanted.append(_word({"fingerprint": files}, "lifecycle"))
         return lacks, wanted
 
-    def _pieces(self, wanted: list[Foreign]) -> Iterator[list[tuple[Foreign, wire.NewEntry]]]:
-        piece: list[tuple[Foreign, wire.NewEntry]] = []
+    def _pieces(self, wanted: Iterable[Foreign]) -> Iterator[list[_Travelling]]:
+        piece: list[_Travelling] = []
         size = 0
         for one in wanted:
             entry = self._travelling(one)
@@ -294,7 +412,7 @@ class _Import:
             Foreign(self._kind, payload, one.id, one.parent, at_ms=one.at_ms, leaf=leaf)
         )
 
-    def _new(self, piece: list[tuple[Foreign, wire.NewEntry]]) -> int:
+    def _new(self, piece: list[_Travelling]) -> int:
         """Appended at once; where one of them is refused, one by one, that one as its text."""
         entries = [entry for _, entry in piece]
         try:
@@ -355,9 +473,7 @@ def _entry(one: Foreign, payload: bytes) -> wire.NewEntry:
     )
 
 
-def _append(
-    asking: SessionClient, session_id: str, piece: list[wire.NewEntry]
-) -> list[wire.Placed]:
+def _append(asking: _OneAtATime, session_id: str, piece: list[wire.NewEntry]) -> list[wire.Placed]:
     """One request; it waits while the daemon has no room for lines."""
 
     def made(number: int) -> wire.Append:

@@ -23,7 +23,8 @@ nobody gave one, is within its call and has its word in `synthetic`. Safe to sen
 - anthropic begins with the user; it knows no system message: there it is a user's, in <system>
   tags;
 - content that still stands beside the session as an artifact (it is lost, or whoever asks reads it
-  himself) is its preview and a note; so is what was attached to a user's message;
+  himself) is its preview and a note; so is what was attached to a message of the user's, the
+  system's or a tool's;
 - calls as `calls.py` makes them.
 """
 
@@ -207,13 +208,13 @@ def _read(messages: Iterable[dict[str, Any]]) -> list[Said]:
         role = message.get("role")
         role = "system" if role in _SYSTEM else role
         if role == "tool":
-            _answer(open_calls, message, message.get("content"))
+            _answer(open_calls, message, _with_attached(message))
             continue
         if role not in ("user", "assistant", "system") or "_attempt" in message:
             continue
         one = Said(role, answer=answer_of(message), is_cut=bool(message.get("_wal_cut")))
         blocks = list(blocks_of(message.get("content")))
-        if role == "user":
+        if role != "assistant":
             blocks += attached_blocks(message.get("attachments"))
         if role == "assistant":
             calls = _calls(message, blocks, open_calls, within, taken)
@@ -242,6 +243,12 @@ def _read(messages: Iterable[dict[str, Any]]) -> list[Said]:
             if not told.get("observed") and "synthetic" not in told:
                 _in_halves(call, told.get("_result_sha256"))
     return said
+
+
+def _with_attached(result: dict[str, Any]) -> object:
+    """What a tool gave, and a note of each file that went with it."""
+    content, notes = result.get("content"), list(attached_blocks(result.get("attachments")))
+    return [*(content if isinstance(content, list) else [content]), *notes] if notes else content
 
 
 def _calls(
