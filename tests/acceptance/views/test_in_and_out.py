@@ -98,10 +98,11 @@ def test_why_a_reply_began_anew_is_told(reader: Any) -> None:
         told = [(one.attempt, one.seq, one.reason, one.step) for one in found.retries]
         assert told[0] == (1, 2, "overloaded_error: 529", False)
         assert [one[:2] + one[3:] for one in told[1:]] == [(2, 6, True), (3, 7, False)]
-        assert told[1][2].startswith("reset") and told[2][2] is None
+        assert told[1][2].startswith("reset")
+        assert told[2][2] is None
         assert found.attempts == 4
         json.dumps(found.to_dict())
-        assert [one["reason"] for one in found.to_dict()["retries"]][0] == "overloaded_error: 529"
+        assert found.to_dict()["retries"][0]["reason"] == "overloaded_error: 529"
 
 
 # --- a call and its result -------------------------------------------------------------------
