@@ -111,8 +111,13 @@ class FakeLedger:
             if event["type"] in ("message", "turn_submitted")
         ]
 
-    def _view_edit_target(self, events: list[dict[str, Any]], of: str) -> dict[str, str]:
-        return {"target": of}
+    def _view_edit_target(
+        self, events: list[dict[str, Any]], of: str, *, role: bool = False
+    ) -> dict[str, str]:
+        return {"target": of} | ({"role": "user"} if role else {})
+
+    def _view_branches(self, events: list[dict[str, Any]]) -> dict[str, Any]:
+        return {}
 
     def _view_find(self, events: list[dict[str, Any]], **given: Any) -> list[dict[str, Any]]:
         found = [one for one in events if one["type"] == given["type"]]

@@ -27,7 +27,9 @@ KINDS: dict[str, checks.Kind] = {
     name: next(one for one in declared.__metadata__ if isinstance(one, checks.Kind))
     for name, declared in {
         "id": checks.Ident,
+        "entry": checks.EntryId,
         "beginning": checks.Beginning,
+        "place": checks.Place,
         "seq": checks.Seq,
         "count": checks.Count,
         "exit_code": checks.ExitCode,
@@ -84,7 +86,9 @@ _WITHIN = ("self", "session", "seen", "leaving")
 """What the client itself gives to them."""
 _EXAMPLES: dict[str, tuple[list[Any], list[Any]]] = {
     "id": (["a", "\u00fc"], ["", "\ud800", 5, True, "x" * 1025, ["a"]]),
+    "entry": (["a", "\u00fc"], ["", "\ud800", 5, True, "x" * 1025, ["a"], {}]),
     "beginning": (["", "a"], [5, True, "\ud800"]),
+    "place": (["", "a"], [5, True, "\ud800", {}]),
     "seq": ([0, 2**53 - 1], [-1, 2**53, "1", True, 0.5]),
     "count": ([1, 2**53 - 1], [0, -1, 2**53, "1", True, 0.5]),
     "exit_code": ([0, -9, -(2**31), 2**32 - 1], [-(2**31) - 1, 2**32, "1", True, 0.5]),

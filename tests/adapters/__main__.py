@@ -96,6 +96,7 @@ GROUPS = {
             "langchain/test_langgraph_writes.py",
             "langchain/test_langgraph_travel.py",
             "langchain/test_langgraph_any.py",
+            "langchain/test_langgraph_tasks.py",
         ),
         ("langgraph>=1.2", "langgraph-checkpoint-conformance>=0.0.2", "langchain-openai>=1.0"),
     ),

@@ -12,6 +12,7 @@ Nothing is joined over a missing seq: a `gap` segment stands there. A call witho
 An attempt is the whole run anew: Retry starts again at step 0, and what came before keeps its
 segments under its own attempt number. With `step` it is the step under way anew: the segments of
 the steps before it go over into the new attempt, so an attempt number is only final with the fold.
+What a step was told at its beginning is of each attempt in which it stands.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import Final, NoReturn
 
+import msgspec
 from walld_client.encoding.model_words import TOLD_IN
 from walld_client.wire import messages as wire
 
@@ -36,6 +38,8 @@ _WORDS: Final = ("dropped", "torn", "unknown", "corrupt")
 _PIECE_BYTES: Final = 1024
 """Memory of a segment with its part of a message: 1,000 calls and as many texts took 2.2 MB."""
 _BYTES_BYTES: Final = 64
+_MARK_BYTES: Final = 256
+"""Of where a step or an attempt begins."""
 _TEXT_TIMES: Final = 5
 """A text is kept as bytes, and in its message with up to four bytes a character."""
 _KINDS: Final = {Text.kind: "text", Thought.kind: "reasoning"}
@@ -113,6 +117,11 @@ class ReplyFold:
         self.open_by_name: dict[str | None, list[SegmentBuilder]] = {}
         """The same by name; closed and renamed ones are dropped when met."""
         self.gaps: list[wire.Gap] = []
+        self.over: list[wire.StepBegun] = []
+        """Where steps of earlier attempts began."""
+        self.begun: list[wire.StepBegun] = []
+        """Where steps of this attempt began, their number still to come."""
+        self.retries: list[wire.Retried] = []
         self.step = self.attempt = self.events = self.last_seq = 0
         self.last_event_at_ms = begin.at_ms
         self.status: str | None = None
@@ -196,6 +205,8 @@ class ReplyFold:
             partial_reason=reason,
             segments=segments,
             app=self.begin.app,
+            steps=self.over + self._begun_in(self.attempt),
+            retries=self.retries[:],
         )
 
     # --- pieces -----------------------------------------------------------------------------------
@@ -297,15 +308,21 @@ class ReplyFold:
             del self.open_calls[piece.call_id]
         if event.info is not None:
             self._hold(event.info)
-            piece.info = event.info
+            if piece.kind == "tool":
+                piece.result_info = event.info
+            else:
+                piece.info = event.info
         if event.truncated_from:
             piece.truncated_from = event.truncated_from
 
-    def _next_step(self, _event: wire.Step, _at_ms: int) -> None:
+    def _next_step(self, event: wire.Step, at_ms: int) -> None:
         self._next_message()
         self.step += 1
         self.standing += self.under_way
         self.under_way.clear()
+        self._hold(event.info)
+        self.held_bytes += _MARK_BYTES
+        self.begun.append(wire.StepBegun(self.attempt, self.step, event.seq, at_ms, event.info))
 
     def _custom(self, event: wire.Custom, at_ms: int) -> None:
         piece = self._open("custom", event.seq, at_ms)
@@ -316,7 +333,7 @@ class ReplyFold:
             piece.result = event.payload
         piece.truncated_from = event.truncated_from
 
-    def _retry(self, event: wire.Retry, _at_ms: int) -> None:
+    def _retry(self, event: wire.Retry, at_ms: int) -> None:
         has_finished = self.finish_seen and not self.said_since_finish
         ended = [*([] if event.step else self.standing), *(self.under_way * has_finished)]
         self.ended_before_retry.update(piece.first_seq for piece in ended)
@@ -325,7 +342,11 @@ class ReplyFold:
         if not event.step:
             over = self.standing + over
             self.standing.clear()
+            self.over += self._begun_in(self.attempt)
+            self.begun.clear()
             self.step = 0
+        elif self.begun:  # the step itself begins in both
+            self.over.append(msgspec.structs.replace(self.begun[-1], attempt=self.attempt))
         for piece in over:
             piece.attempt = self.attempt
             piece.is_over = True
@@ -334,6 +355,9 @@ class ReplyFold:
                 self._call_is_over(piece)
         self.under_way = []
         self.attempt += 1
+        self._hold(event.reason)
+        self.held_bytes += _MARK_BYTES
+        self.retries.append(wire.Retried(self.attempt, event.seq, at_ms, event.reason, event.step))
 
     def _move(self, event: wire.Move, _at_ms: int) -> None:
         self.session_id = event.session_id
@@ -368,6 +392,9 @@ class ReplyFold:
         """As bytes, joined, and as text in a message."""
         if said is not None:
             self.held_bytes += 3 * len(said) + _BYTES_BYTES
+
+    def _begun_in(self, attempt: int) -> list[wire.StepBegun]:
+        return [msgspec.structs.replace(one, attempt=attempt) for one in self.begun]
 
     def _call(self, call_id: str, seq: int, at_ms: int) -> SegmentBuilder:
         piece = self._open("tool", seq, at_ms)

@@ -38,6 +38,7 @@ class SegmentBuilder:
         "outcome",
         "replaced",
         "result",
+        "result_info",
         "result_json",
         "step",
         "text",
@@ -67,6 +68,9 @@ class SegmentBuilder:
         self.outcome: str | None = None
         self.truncated_from = 0
         self.info: bytes | None = None
+        """Said beside it."""
+        self.result_info: bytes | None = None
+        """Of a call: said beside its result."""
         self.verdict: str | None = None
 
     def hear(self, text: bytes) -> int:
@@ -105,8 +109,9 @@ class SegmentBuilder:
             self.result_json,
             self.outcome,
             self.truncated_from,
-            self.info,
+            self.result_info if self.info is None else self.info,
             self.verdict,
+            self.result_info,
         )
 
 

@@ -9,7 +9,7 @@
 import { decode } from "@msgpack/msgpack";
 
 import { checkArgument, checkArguments, checkCall, type Kinds } from "./encoding/argumentChecks.ts";
-import { checkedId, newStreamId } from "./encoding/ids.ts";
+import { checkedId, idOf, newStreamId } from "./encoding/ids.ts";
 import type { Redact } from "./encoding/redact.ts";
 import * as values from "./encoding/valueEncoding.ts";
 import { Refused, Unavailable } from "./errors.ts";
@@ -52,7 +52,7 @@ export interface ConnectOptions {
 }
 
 const OF_A_CLIENT: Kinds = { app: "id", data: "text", timeoutMs: "milliseconds", backlogBytesMax: "seq" };
-const OF_A_REPLY: Kinds = { streamId: "id", turnId: "id", parent: "id", autoRelease: "bool", meta: "object" };
+const OF_A_REPLY: Kinds = { streamId: "id", turnId: "entry", parent: "entry", autoRelease: "bool", meta: "object" };
 
 /**
  * The link of a client, at one moment.
@@ -133,8 +133,8 @@ export class Client {
     const stream = this.link.begin({
       stream_id: streamId,
       session_id: checkedId(sessionId, "sessionId"),
-      turn_id: turnId,
-      parent,
+      turn_id: turnId === null ? null : idOf(turnId),
+      parent: parent === null ? null : idOf(parent),
       meta: values.infoBytes(meta),
       at_ms: Date.now(),
       app: this.application.app,

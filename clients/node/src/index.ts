@@ -7,7 +7,7 @@ export { toolsHash } from "./encoding/toolsHash.ts";
 export { Blocked, NotDurable, Refused, Unavailable, Unsupported, WalldError } from "./errors.ts";
 export type { Level } from "./link/durability.ts";
 export { PartialReply } from "./recovered/partialReply.ts";
-export type { Format, PlainMessage, ReplyError } from "./recovered/partialReply.ts";
+export type { Format, PlainMessage, ReplyError, Retried, StepBegun } from "./recovered/partialReply.ts";
 export type { Gap, Segment } from "./recovered/segment.ts";
 export type { ModelFacts } from "./reply/modelChecks.ts";
 export type { Info, ReplyOptions } from "./reply/options.ts";

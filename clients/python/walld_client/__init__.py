@@ -34,10 +34,18 @@ from walld_client.version import VERSION
 if TYPE_CHECKING:
     from walld_client.client import Client, check, connect
     from walld_client.encoding.model_words import tools_hash
-    from walld_client.recovered.partial import Gap, PartialReply, ReplyError, Segment
+    from walld_client.ids import Entry
+    from walld_client.recovered.partial import (
+        Gap,
+        PartialReply,
+        ReplyError,
+        Retried,
+        Segment,
+        StepBegun,
+    )
     from walld_client.reply.reply import Reply
     from walld_client.session.audit import AuditedTurn, Finding, RepairStep, Report
-    from walld_client.session.entries import Artifact, Entry, MessagePage
+    from walld_client.session.entries import Artifact, MessagePage
     from walld_client.session.fingerprint import workspace_fingerprint
     from walld_client.session.ledger_steps import SessionInfo
     from walld_client.session.session import Session
@@ -61,11 +69,13 @@ __all__ = [
     "Reply",
     "ReplyError",
     "Report",
+    "Retried",
     "Segment",
     "Session",
     "SessionInfo",
     "Startup",
     "Stats",
+    "StepBegun",
     "Store",
     "Turn",
     "Unavailable",
@@ -85,7 +95,7 @@ _MODULES = {
     "Artifact": "session.entries",
     "AuditedTurn": "session.audit",
     "Client": "client",
-    "Entry": "session.entries",
+    "Entry": "ids",
     "Finding": "session.audit",
     "Gap": "recovered.partial",
     "MessagePage": "session.entries",
@@ -94,11 +104,13 @@ _MODULES = {
     "Reply": "reply.reply",
     "ReplyError": "recovered.partial",
     "Report": "session.audit",
+    "Retried": "recovered.partial",
     "Segment": "recovered.segments",
     "Session": "session.session",
     "SessionInfo": "session.ledger_steps",
     "Startup": "session.store_repair",
     "Stats": "stats",
+    "StepBegun": "recovered.partial",
     "Store": "session.store_repair",
     "Turn": "session.turn",
     "check": "client",

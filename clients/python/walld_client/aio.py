@@ -17,6 +17,7 @@ from walld_client.argument_checks import SECONDS, Count, Path, Seconds, as_decla
 from walld_client.client import ClientBase, is_enabled, is_named
 from walld_client.errors import Unavailable
 from walld_client.first_use import first_use, loading, made
+from walld_client.ids import Entry
 from walld_client.limits import BACKLOG_BYTES_MAX, CLOSE_SECONDS, TIMEOUT_SECONDS
 from walld_client.link_registry import WORD_SECONDS
 from walld_client.reply.aio_reply import Reply, settled, settler
@@ -88,8 +89,8 @@ class Client(ClientBase):
         session_id: str,
         *,
         stream_id: str | None = None,
-        turn_id: str | None = None,
-        parent: str | None = None,
+        turn_id: str | Entry | None = None,
+        parent: str | Entry | None = None,
         auto_release: bool = True,
         **meta: Any,
     ) -> Reply:

@@ -12,7 +12,7 @@ from typing import Any
 
 import msgspec
 from walld_client.aio import Client, Reply
-from walld_client.ids import checked_id
+from walld_client.ids import Entry, checked_id
 from walld_client.limits import CLOSE_SECONDS, TIMEOUT_SECONDS
 from walld_client.null import NullAnswers, NullMixin, NullSession
 from walld_client.query.aio_pool import AsyncPool
@@ -64,8 +64,8 @@ class AsyncNullClient(Client):
         session_id: str,
         *,
         stream_id: str | None = None,
-        turn_id: str | None = None,
-        parent: str | None = None,
+        turn_id: str | Entry | None = None,
+        parent: str | Entry | None = None,
         auto_release: bool = True,
         **meta: Any,
     ) -> Reply:

@@ -19,7 +19,7 @@ from typing import Annotated, Any, NamedTuple, ParamSpec, TypeVar, get_args, get
 from typing import get_type_hints as hints_of
 
 from walld_client.encoding.value_encoding import brief
-from walld_client.ids import checked_id
+from walld_client.ids import Entry, checked_id, id_in
 
 __all__ = [
     "SECONDS",
@@ -27,6 +27,7 @@ __all__ = [
     "Count",
     "Dict",
     "Dicts",
+    "EntryId",
     "ExitCode",
     "FileHashes",
     "Files",
@@ -35,6 +36,7 @@ __all__ = [
     "Name",
     "Path",
     "PathOrDict",
+    "Place",
     "Seconds",
     "Seq",
     "Source",
@@ -105,6 +107,10 @@ def _beginning(value: str, name: str) -> str:
     return checked_id(value, name) if value else value
 
 
+def _place(value: str | Entry, name: str) -> str | Entry:
+    return value if value == "" else id_in(value, name)
+
+
 def checked_list(value: Iterable[Any], name: str, of: str, *kinds: type) -> list[Any]:
     """Several, each of those kinds, and not one that Python would take apart."""
     if isinstance(value, _ONE) or not isinstance(value, Iterable):
@@ -147,10 +153,14 @@ _Bytes = bytes | bytearray | memoryview
 _Path = str | os.PathLike[str]
 
 Ident = Annotated[str, Kind((), "a str", checked_id)]
+EntryId = Annotated[str | Entry, Kind((), "a str or an Entry", id_in)]
+"""Of an entry, or what has the id of one: a turn, a call. The call gets the id."""
 Name = Annotated[str, Kind((str,), "a str", checked_id)]
 """A word that travels as it is: short, and UTF-8."""
 Beginning = Annotated[str, Kind((str,), "a str", _beginning)]
 """What names begin with; nothing is the beginning of all."""
+Place = Annotated[str | Entry, Kind((str, Entry), "a str", _place)]
+"""An entry's id; nothing is before the first one."""
 Seq = Annotated[int, Kind((int,), "an int", _between(0, _SEQ_MAX))]
 Count = Annotated[int, Kind((int,), "an int", _between(1, _SEQ_MAX))]
 ExitCode = Annotated[int, Kind((int,), "an int", _between(-(2**31), 2**32 - 1))]

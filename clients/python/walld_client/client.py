@@ -28,7 +28,7 @@ from walld_client.encoding.event_frames import ID
 from walld_client.encoding.redaction import checked
 from walld_client.errors import Unavailable
 from walld_client.first_use import first_use, loading, made
-from walld_client.ids import checked_id, new_stream_id
+from walld_client.ids import Entry, checked_id, id_in, new_stream_id
 from walld_client.limits import (
     BACKLOG_BYTES_MAX,
     BACKLOG_BYTES_MIN,
@@ -142,8 +142,8 @@ class ClientBase:
         self,
         session_id: str,
         stream_id: str | None,
-        turn_id: str | None,
-        parent: str | None,
+        turn_id: str | Entry | None,
+        parent: str | Entry | None,
         meta: dict[str, Any],
     ) -> Stream:
         start = messages.Start(
@@ -151,8 +151,8 @@ class ClientBase:
             ID,
             new_stream_id() if stream_id is None else checked_id(stream_id, "stream_id"),
             checked_id(session_id, "session_id"),
-            None if turn_id is None else checked_id(turn_id, "turn_id"),
-            None if parent is None else checked_id(parent, "parent"),
+            None if turn_id is None else id_in(turn_id, "turn_id"),
+            None if parent is None else id_in(parent, "parent"),
             value_encoding.info_bytes(meta),
             time.time_ns() // 1_000_000,
             self._app,
@@ -343,8 +343,8 @@ class Client(ClientBase):
         session_id: str,
         *,
         stream_id: str | None = None,
-        turn_id: str | None = None,
-        parent: str | None = None,
+        turn_id: str | Entry | None = None,
+        parent: str | Entry | None = None,
         auto_release: bool = True,
         **meta: Any,
     ) -> Reply:

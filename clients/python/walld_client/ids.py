@@ -1,6 +1,6 @@
 """Checks ids and makes new ones.
 
-Owns: what an id may be. Refuses: paths (`paths.py`), meaning.
+Owns: what an id may be, and what is taken for one. Refuses: paths (`paths.py`), meaning.
 
 A wrong id is the one thing a sending call raises for: it would hide a reply for ever, and it is
 the program's mistake, not the daemon's.
@@ -12,11 +12,32 @@ import base64
 import os
 import time
 
+import msgspec
 from walld_client.encoding.value_encoding import brief
 from walld_client.limits import ID_BYTES_MAX
 from walld_client.wire.exact import exact
 
-__all__ = ["checked_id", "new_entry_id", "new_stream_id"]
+__all__ = ["Entry", "checked_id", "id_in", "id_of", "new_entry_id", "new_stream_id"]
+
+
+class Entry(msgspec.Struct, frozen=True):
+    """Where an entry stands in its session: taken wherever its id is. is_new: False where it was
+    there already.
+    """
+
+    id: str
+    seq: int
+    is_new: bool = True
+
+
+def id_of(given: str | Entry) -> str:
+    """The id that was given, or that of the entry."""
+    return given.id if isinstance(given, Entry) else given
+
+
+def id_in(given: str | Entry, field: str) -> str:
+    """The same. Raises ValueError as `checked_id`."""
+    return checked_id(id_of(given), field)
 
 
 def checked_id(id: str, field: str) -> str:  # noqa: A002 - it is one

@@ -18,7 +18,7 @@ from typing import Any, Self
 import msgspec
 from walld_client.client import Client
 from walld_client.errors import Refused
-from walld_client.ids import checked_id, new_entry_id, new_stream_id
+from walld_client.ids import Entry, checked_id, id_of, new_entry_id, new_stream_id
 from walld_client.limits import CLOSE_SECONDS, TIMEOUT_SECONDS
 from walld_client.query.pool import Pool
 from walld_client.recovered.partial import PartialReply
@@ -40,12 +40,12 @@ class NullMixin(ReplyBase):
 
     __slots__ = ("_null_session_id", "_null_stream_id", "_null_turn_id")
 
-    def __init__(self, session_id: str, stream_id: str | None, turn_id: str | None) -> None:
+    def __init__(self, session_id: str, stream_id: str | None, turn_id: str | Entry | None) -> None:
         self._null_session_id = checked_id(session_id, "session_id")
         self._null_stream_id = (
             new_stream_id() if stream_id is None else checked_id(stream_id, "stream_id")
         )
-        self._null_turn_id = turn_id
+        self._null_turn_id = None if turn_id is None else id_of(turn_id)
         self._open_calls = OpenCalls()
 
     @property
@@ -75,18 +75,23 @@ class NullMixin(ReplyBase):
         return 0
 
     def tool(
-        self, name: str, arguments: object = None, *, call_id: str | None = None, **info: Any
+        self,
+        name: str,
+        arguments: object = None,
+        *,
+        call_id: str | Entry | None = None,
+        **info: Any,
     ) -> int:
         return 0
 
-    def tool_arguments(self, delta: str, *, call_id: str) -> int:
+    def tool_arguments(self, delta: str, *, call_id: str | Entry) -> int:
         return 0
 
     def tool_result(
         self,
         result: object,
         *,
-        call_id: str | None = None,
+        call_id: str | Entry | None = None,
         name: str | None = None,
         failed: bool = False,
         **info: Any,
@@ -240,8 +245,8 @@ class NullClient(Client):
         session_id: str,
         *,
         stream_id: str | None = None,
-        turn_id: str | None = None,
-        parent: str | None = None,
+        turn_id: str | Entry | None = None,
+        parent: str | Entry | None = None,
         auto_release: bool = True,
         **meta: Any,
     ) -> Reply:

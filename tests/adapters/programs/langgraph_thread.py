@@ -86,6 +86,7 @@ async def main(spec: dict[str, Any], tell: Any) -> None:
         if spec["what"] == "look":
             state = await graph.aget_state(config) if is_aio else graph.get_state(config)
             tell("state", state.values, state.next)
+            tell("tasks", [one.id for one in state.tasks])
         elif spec["colour"] == "async":
             tell("values", await graph.ainvoke(question, config, durability=DURABLE))
         else:

@@ -225,6 +225,39 @@ def test_a_step_that_is_done_again_leaves_the_steps_before_it() -> None:
     assert (reply.attempts, reply.partial) == (3, False)
 
 
+def test_where_steps_and_attempts_begin_is_told_with_what_was_said_there() -> None:
+    """A step that is done again begins in both attempts; those before it in the last alone."""
+
+    def step(seq: int, info: bytes | None = None) -> Happened:
+        return happened(wire.Step(1, seq, info))
+
+    reply = folded(
+        text(1, "a"),
+        step(2, b"\x01"),
+        text(3, "b"),
+        step(4),
+        text(5, "c"),
+        happened(wire.Retry(1, 6, "cut", True)),
+        text(7, "c"),
+    )
+    told = [(one.attempt, one.step, one.seq, one.info) for one in reply.steps]
+    assert told == [(0, 2, 4, None), (1, 1, 2, b"\x01"), (1, 2, 4, None)]
+    assert [(one.attempt, one.seq, one.reason, one.step) for one in reply.retries] == [
+        (1, 6, "cut", True)
+    ]
+    whole = folded(
+        happened(wire.Retry(1, 1, "at once", True)),
+        text(2, "a"),
+        step(3, b"\x01"),
+        happened(wire.Retry(1, 4)),
+        text(5, "a"),
+        step(6, b"\x02"),
+    )
+    told = [(one.attempt, one.step, one.seq, one.info) for one in whole.steps]
+    assert told == [(1, 1, 3, b"\x01"), (2, 1, 6, b"\x02")]
+    assert [(one.attempt, one.reason) for one in whole.retries] == [(1, "at once"), (2, None)]
+
+
 def test_a_step_that_is_done_again_has_not_finished() -> None:
     finish = happened(wire.Finish(1, 2, "stop"))
     reply = folded(text(1, "a."), finish, happened(wire.Retry(1, 3, None, True)), text(4, "b."))

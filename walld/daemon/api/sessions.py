@@ -82,7 +82,7 @@ _OF_GATE = ("explain", "resume")
 """Views that look whether artifacts are there, and hear what hung up."""
 _OF_CALLS = ("audit", "pending", *_OF_GATE)
 """Views that know of replies that are not released, and of who is at work."""
-_OF_ENTRIES_ALONE = ("child", "edit_target", "find", "tree", "turn")
+_OF_ENTRIES_ALONE = ("branches", "child", "edit_target", "find", "tree", "turn")
 """Views that say nothing of what became of calls."""
 _WITHOUT_ENTRIES = ("pending", *_OF_GATE)
 """Of those the ones that tell of such replies alone, too."""

@@ -80,7 +80,8 @@ def messages_of_gone_replies(calls: Calls) -> list[tuple[Unreleased, dict[str, A
             told = {"role": "assistant", "content": "", "tool_calls": [], "_turn": call.turn}
             told["_wal_journal"] = event.id
             found[event.id] = Unreleased(call.stream or "", call.turn, [told], True), told
-        item = {"id": call.call_id, "name": call.name, "arguments": None}
+        item: dict[str, Any] = {"id": call.call_id, "name": call.name, "arguments": None}
+        item["arguments_complete"] = False
         found[event.id][1]["tool_calls"].append(_facts(item, call, calls))
     return list(found.values())
 

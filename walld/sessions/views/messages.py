@@ -179,8 +179,13 @@ def fates(events: Sequence[Event]) -> dict[str, Fate]:
     }
 
 
-def edit_target(events: Sequence[Event], of: str = "") -> dict[str, str] | None:
-    """What an edit at the leaf changes that names message `of`; None of no events at all.
+def edit_target(
+    events: Sequence[Event],
+    of: str = "",
+    role: bool = False,
+) -> dict[str, str] | None:
+    """What an edit at the leaf changes that names message `of`; None of no events at all. role: of
+    the message, too.
 
     target: what its entry is to name, and message_id beside it where the message has no entry of
     its own. why: what it would have to name, for it would change nothing. What is the name of
@@ -198,10 +203,11 @@ def edit_target(events: Sequence[Event], of: str = "") -> dict[str, str] | None:
         return {"why": "a message that was not undone"}
     if items:
         said = path[items[-1].place]
+        has_role = {"role": str(items[-1].message.get("role"))} if role else {}
         is_id = any(event.id == of for event in events)
         if of in conversation.by_id or (said.type == "turn_submitted" and not is_id):
-            return {"target": of}
-        return {"target": said.id, "message_id": of}
+            return {"target": of} | has_role
+        return {"target": said.id, "message_id": of} | has_role
     known = [event for event in path if event.id == of or _message_id_of(event) == of]
     if known and known[-1].type in _MESSAGES:
         return {"why": "a message that no whole list took the place of"}

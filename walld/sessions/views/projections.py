@@ -23,7 +23,7 @@ from walld.sessions.views.messages import edit_target
 from walld.sessions.views.state_view import state_view
 from walld.sessions.views.trace import trace
 from walld.sessions.views.transcript import transcript
-from walld.sessions.views.tree import tree
+from walld.sessions.views.tree import branches, tree
 from walld.sessions.views.turn_view import turn
 
 __all__ = ["PROJECTIONS", "check", "project"]
@@ -68,6 +68,7 @@ PROJECTIONS: Final[dict[str, _Projection]] = {
     "state": _Projection(state_view, {}),
     "turn": _Projection(turn, {"turn_id": _TEXT, "stream_id": _TEXT}),
     "tree": _Projection(tree, {}),
+    "branches": _Projection(branches, {}),
     "transcript": _Projection(transcript, {}, with_unreleased=True),
     "trace": _Projection(trace, {}, with_unreleased=True),
     "audit": _Projection(audit, {"replies": (list,), "workers": (list,)}),
@@ -85,7 +86,7 @@ PROJECTIONS: Final[dict[str, _Projection]] = {
     "resume": _Projection(resume, _OF_GATE),
     "explain": _Projection(explain, _OF_GATE),
     "child": _Projection(child_view, {"session": _TEXT, "of": _TABLE}, with_unreleased=True),
-    "edit_target": _Projection(edit_target, {"of": (str,)}),
+    "edit_target": _Projection(edit_target, {"of": (str,), "role": (bool,)}),
     "find": _Projection(
         find, {"type": _TEXT, "key": _TEXT, "key_prefix": _TEXT, "last": (int, type(None))}
     ),

@@ -1,6 +1,7 @@
 """The tree of a session's entries as a view.
 
-Owns: the shape of nodes. Refuses: what hangs on what (`path.py`), drawing.
+Owns: the shape of nodes, and how far each branch that has a name goes. Refuses: what hangs on what
+(`path.py`), drawing.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from walld.sessions.state.events import Event, check_payload
 from walld.sessions.state.labels import labels_of
 from walld.sessions.state.path import NO_PLACE, path, places
 
-__all__ = ["tree"]
+__all__ = ["branches", "tree"]
 
 _MARKS: Final = ("label", "leaf")
 _BESIDE: Final = (
@@ -30,7 +31,7 @@ _WORDS: Final = (
 
 
 def tree(events: Sequence[Event]) -> dict[str, Any]:
-    """Every entry as a node, in order of seq: leaf, roots, nodes, names of branches.
+    """Every entry as a node, in order of seq: leaf, roots, nodes, branches that have a name.
 
     A node says its children, whether it stands on the path to the leaf, its label and the
     summaries of branches that name it. bookkeeping: it begins no branch (a label, a move, what is
@@ -81,8 +82,45 @@ def tree(events: Sequence[Event]) -> dict[str, Any]:
             if place not in grown and not _is_bookkeeping(event)
         ],
         "names": names,
+        "branches": branches(events),
         "nodes": nodes,
     }
+
+
+def branches(events: Sequence[Event]) -> dict[str, dict[str, str | None]]:
+    """Each branch that has a name: `at`, the entry that it began at, and `leaf`, its last; None
+    before the first entry.
+
+    What becomes the leaf behind a branch's last entry is its last from there on. A move of the leaf
+    with a name begins that branch, or, to its last entry, goes on with it; one without a name goes
+    on with the branch whose last entry it leads to, if there is one.
+    """
+    found: dict[str, dict[str, str | None]] = {}
+    last_of: dict[str | None, str] = {}
+    known = set[str]()
+    on: str | None = None
+    for event in events:
+        known.add(event.id)
+        if event.type == "leaf":
+            if check_payload(event.type, event.payload) is not None:
+                continue
+            target, name = event.payload["target"], event.payload.get("name")
+            if target is not None and target not in known:
+                continue
+            if name is None:
+                on = last_of.get(target)
+                continue
+            if name not in found or found[name]["leaf"] != target:
+                found[name] = {"at": target, "leaf": target}
+            on = last_of[target] = name
+        elif event.leaf and event.type != "label":
+            if on is None or found[on]["leaf"] != event.parent:
+                on = last_of.get(event.parent)
+            if on is not None:
+                last_of.pop(event.parent, None)
+                found[on]["leaf"] = event.id
+                last_of[event.id] = on
+    return found
 
 
 def _is_bookkeeping(event: Event) -> bool:

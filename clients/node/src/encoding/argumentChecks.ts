@@ -7,13 +7,15 @@
 
 import { inspect } from "node:util";
 
-import { checkedId } from "./ids.ts";
+import { checkedId, idIn } from "./ids.ts";
 
 type Check = (value: unknown, name: string) => unknown;
 
 const objects = kind("an array of objects", (value) => Array.isArray(value) && value.every(isObject));
 const KINDS = {
   id: checkedId,
+  /** Of an entry, or what has the id of one: a turn, a call. */
+  entry: idIn,
   text: kind("a string", (value) => typeof value === "string"),
   bool: kind("true or false", (value) => typeof value === "boolean"),
   object: kind("an object", isObject),
@@ -23,6 +25,8 @@ const KINDS = {
   any: (value) => value,
   /** What names begin with; nothing is the beginning of all. */
   beginning: (value, name) => (value === "" ? value : checkedId(value, name)),
+  /** Nothing is before the first entry. */
+  place: (value, name) => (value === "" ? value : idIn(value, name)),
   count: kind("an integer from 1 to 9007199254740991", (value) => {
     return Number.isSafeInteger(value) && (value as number) >= 1;
   }),
@@ -40,7 +44,7 @@ const KINDS = {
   pathOrObject: kind("a path or an object", (value) => typeof value === "string" || isObject(value)),
   functionOrObject: kind("an object or a function", (value) => typeof value === "function" || isObject(value)),
   present: kind("ids or a function", (value) => typeof value === "function" || isIds(value)),
-  idOrObjects: (value, name) => (typeof value === "string" ? checkedId(value, name) : objects(value, name)),
+  entryOrObjects: (value, name) => (Array.isArray(value) ? objects(value, name) : idIn(value, name)),
   seq: kind("an integer from 0 to 9007199254740991", (value) => {
     return Number.isSafeInteger(value) && (value as number) >= 0;
   }),

@@ -1,7 +1,7 @@
 /**
  * Checks ids, and makes a new one where the application gives none.
  *
- * Owns: what an id may be. Refuses: the path of one (`query/offline.ts`), meaning.
+ * Owns: what an id may be, and what is taken for one. Refuses: the path of one (`query/offline.ts`), meaning.
  *
  * A wrong id is the one thing a sending call throws for: it would hide a reply for ever, and it is
  * the program's mistake, not the daemon's.
@@ -20,6 +20,32 @@ export function checkedId(id: unknown, field: string): string {
     throw new RangeError(`${field} is ${length} bytes of UTF-8, must be 1 to ${ID_BYTES_MAX}`);
   }
   return id;
+}
+
+/** Where an entry stands in its session: taken wherever its id is. isNew: false where it was there already. */
+export interface Entry {
+  id: string;
+  seq: number;
+  isNew: boolean;
+}
+
+/** An entry, by itself or by its id. */
+export type EntryId = string | Entry;
+
+/** The id that was given, or that of the entry. */
+export function idOf(given: EntryId): string;
+export function idOf(given: EntryId | undefined): string | undefined;
+export function idOf(given: EntryId | undefined): string | undefined {
+  return typeof given === "object" ? given.id : given;
+}
+
+/** The same. Throws as `checkedId`. */
+export function idIn(given: unknown, field: string): string {
+  return checkedId(isEntry(given) ? given.id : given, field);
+}
+
+export function isEntry(given: unknown): given is Entry {
+  return typeof given === "object" && given !== null && "id" in given && "seq" in given;
 }
 
 /** 32 hex digits: 12 of wall clock in milliseconds, so that ids sort by age, then random. */

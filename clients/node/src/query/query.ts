@@ -376,6 +376,7 @@ class Conversation {
 const ARGUMENTS_SINCE: Readonly<Record<string, string[]>> = {
   messages: ["unknown", "last", "before"],
   resume: ["policy"],
+  edit_target: ["role"],
 };
 
 function isNewArgument({ code, got, limit, message }: WireError): boolean {

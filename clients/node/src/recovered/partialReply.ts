@@ -19,6 +19,24 @@ export interface ReplyError {
   detail: unknown;
 }
 
+/** Where a step of an attempt begins, and what `reply.step` was told; the first step has none. */
+export interface StepBegun {
+  attempt: number;
+  step: number;
+  seq: number;
+  at: Date;
+  info: unknown;
+}
+
+/** Where an attempt (from 1) begins, and what `reply.retry` was told. step: only the step under way began anew. */
+export interface Retried {
+  attempt: number;
+  seq: number;
+  at: Date;
+  reason: string | null;
+  step: boolean;
+}
+
 export type Format = "plain" | "openai" | "anthropic";
 
 /** A message as an application may store it; `_wal_stream` and `_wal_seq` are its identity. */
@@ -36,6 +54,8 @@ export interface PlainMessage {
   _wal_last_seq: number;
   _wal_started_at: number;
   _wal_last_event_at: number;
+  /** What `reply.step` was told. */
+  _wal_info?: unknown;
 }
 
 /** A reply that was not released, as far as it got. */
@@ -72,6 +92,10 @@ export class PartialReply {
   readonly doubt: string | null;
   /** The application whose it is; null: everybody's, of a client that names none. */
   readonly app: string | null;
+  /** Where steps begin, by attempt. */
+  readonly steps: StepBegun[];
+  /** Where attempts do. */
+  readonly retries: Retried[];
 
   constructor(wire: WireRecovered) {
     this.streamId = wire.stream_id;
@@ -99,6 +123,12 @@ export class PartialReply {
     this.segments = wire.segments.map(segmentOf);
     this.doubt = wire.doubt;
     this.app = wire.app;
+    this.steps = wire.steps.map(({ at_ms, info, ...one }) => ({
+      ...one,
+      at: new Date(at_ms),
+      info: values.unpacked(info),
+    }));
+    this.retries = wire.retries.map(({ at_ms, ...one }) => ({ ...one, at: new Date(at_ms) }));
   }
 
   /** Of the last attempt, all steps joined. */
@@ -146,9 +176,13 @@ export class PartialReply {
       else step.push(segment);
     }
     const told = [...steps.values()];
+    const begun = this.steps.filter((one) => one.attempt === this.attempts - 1);
     return told.flatMap((step, at) => {
       const said = saidIn(step);
-      return said === null ? [] : [{ ...said, ...this.place(step, told[at + 1]) }];
+      if (said === null) return [];
+      const info = begun.find((one) => one.step === step[0]!.step)?.info ?? null;
+      const place = this.place(step, told[at + 1]);
+      return [{ ...said, ...place, ...(info === null ? {} : { _wal_info: info }) }];
     });
   }
 

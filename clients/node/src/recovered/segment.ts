@@ -24,7 +24,8 @@ export interface Gap {
  * name, arguments (JSON text so far), argumentsComplete, outcome (done | failed | unknown: without a
  * result never taken as done) and result (text, or what the JSON says). custom: name is the
  * application's kind, result its payload. gap: verdict. truncated: true length in bytes where the
- * client cut arguments, result or payload, else 0. info: what the application said beside it.
+ * client cut arguments, result or payload, else 0. info: what the application said beside it; of a
+ * tool that was told none, beside its result. resultInfo: of a tool, what was said beside its result.
  */
 export interface Segment {
   kind: string;
@@ -43,6 +44,7 @@ export interface Segment {
   truncated: number;
   info: unknown;
   verdict: string | null;
+  resultInfo: unknown;
 }
 
 /** As the daemon sent it, in plain objects. */
@@ -64,6 +66,7 @@ export function segmentOf(wire: WireSegment): Segment {
     truncated: wire.truncated_from,
     info: values.unpacked(wire.info),
     verdict: wire.verdict,
+    resultInfo: values.unpacked(wire.result_info),
   };
 }
 

@@ -10,7 +10,7 @@
 
 /// <reference lib="esnext.disposable" preserve="true" />
 import { checkArgument } from "../encoding/argumentChecks.ts";
-import { checkedId } from "../encoding/ids.ts";
+import { checkedId, idIn, type EntryId } from "../encoding/ids.ts";
 import { reasonOf, redacted, redactedJson, type Redact } from "../encoding/redact.ts";
 import * as values from "../encoding/valueEncoding.ts";
 import * as wtf8 from "../encoding/wtf8.ts";
@@ -105,8 +105,8 @@ export class Reply {
   // --- tools ---
 
   /** A tool call; the same callId again updates it. Without one it is "<stream>:<seq>". */
-  tool(name: string, args?: unknown, options: { callId?: string; info?: Info } = {}): number {
-    const given = options.callId ? checkedId(options.callId, "callId") : undefined;
+  tool(name: string, args?: unknown, options: { callId?: EntryId; info?: Info } = {}): number {
+    const given = options.callId ? idIn(options.callId, "callId") : undefined;
     const [encoded, trueBytes] = args === undefined ? [null, 0] : this.cutText(values.jsonText(args), true);
     const toolName = values.clean(name, NAME_BYTES_MAX);
     if (this.isLate()) return 0;
@@ -123,8 +123,8 @@ export class Reply {
   }
 
   /** The next piece of a call's JSON arguments, as the provider streams them. */
-  toolArguments(delta: string, options: { callId: string }): number {
-    const callId = checkedId(options.callId, "callId");
+  toolArguments(delta: string, options: { callId: EntryId }): number {
+    const callId = idIn(options.callId, "callId");
     let seq = 0;
     for (const piece of this.pieces(delta)) {
       seq = this.say("ToolArguments", { call_id: callId, delta: piece });
@@ -140,9 +140,9 @@ export class Reply {
    */
   toolResult(
     result: unknown,
-    options: { callId?: string; name?: string; failed?: boolean; info?: Info } = {},
+    options: { callId?: EntryId; name?: string; failed?: boolean; info?: Info } = {},
   ): number {
-    const given = options.callId ? checkedId(options.callId, "callId") : undefined;
+    const given = options.callId ? idIn(options.callId, "callId") : undefined;
     const name = options.name ? values.clean(options.name, NAME_BYTES_MAX) : undefined;
     const isJson = typeof result !== "string";
     const [encoded, trueBytes] = this.cutText(isJson ? values.jsonText(result) : result, isJson);

@@ -26,12 +26,12 @@ const FORMATS = ["plain", "openai", "anthropic"] as const;
 type Of<T> = { readonly [name in keyof T]-?: Kind };
 
 const ENTRY: Of<types.EntryOptions> = {
-  id: "id",
-  parent: "id",
-  turn: "id",
+  id: "entry",
+  parent: "entry",
+  turn: "entry",
   key: "id",
-  cause: "id",
-  correlation: "id",
+  cause: "entry",
+  correlation: "entry",
   once: "bool",
   leaf: "bool",
 };
@@ -41,10 +41,10 @@ const FIELDS: Of<types.OwnFields> = { fields: "object" };
 const INTENT: Of<types.IntentOptions> = {
   sideEffect: SIDE_EFFECTS,
   resumePolicy: RESUME_POLICIES,
-  callId: "id",
+  callId: "entry",
   idempotency: IDEMPOTENCY,
   key: "text",
-  supersedes: "id",
+  supersedes: "entry",
   ...FIELDS,
 };
 const DECISION: Of<types.DecisionOptions> = { reason: "text", ...FIELDS };
@@ -59,7 +59,7 @@ const FINISHED: Of<types.FinishedOptions> = {
 };
 const SUBMIT: Of<types.SubmitOptions> = {
   messageId: "id",
-  retryOf: "id",
+  retryOf: "entry",
   streamId: "id",
   attachments: "sources",
   model: "text",
@@ -69,7 +69,7 @@ const SUBMIT: Of<types.SubmitOptions> = {
 };
 const MESSAGES: Of<types.MessagesOptions> = {
   format: FORMATS,
-  branch: "id",
+  branch: "entry",
   compacted: "bool",
   unknown: ["say", "drop"],
   last: "count",
@@ -81,12 +81,12 @@ const SETTLE: Of<types.SettleOptions> = {
   by: "text",
   scope: "object",
   expiresAt: "date",
-  turn: "id",
+  turn: "entry",
   streamId: "id",
   n: "count",
   force: "bool",
 };
-const CHILD: Of<types.ChildOptions> = { callId: "id", turn: "id", streamId: "id", n: "count" };
+const CHILD: Of<types.ChildOptions> = { callId: "entry", turn: "entry", streamId: "id", n: "count" };
 const RESUME_CHECK: Of<types.ResumeCheckOptions> = { workspace: "pathOrObject", policy: "functionOrObject" };
 const RESUME: Of<types.ResumeOptions> = {
   ...RESUME_CHECK,
@@ -115,37 +115,37 @@ export const SESSION_CALLS = {
   message: { given: { role: "id", content: "any" }, options: { ...APPEND, meta: "object" } },
   submit: { given: { content: "any" }, options: SUBMIT },
   resume: { options: RESUME },
-  edit: { given: { target: "idOrObjects" } },
+  edit: { given: { target: "entryOrObjects", message: "any" } },
   undo: { given: { n: "count" } },
-  label: { given: { id: "id", text: "text?" } },
+  label: { given: { id: "entry", text: "text?" } },
   setting: { given: { key: "text", value: "any" } },
   changeModel: { given: { model: "text" } },
-  branch: { given: { at: "id?" }, options: { name: "text", summary: "text" } },
-  compact: { options: { summary: "text", firstKept: "id", replacement: "objects" } },
-  fork: { given: { at: "beginning?", newId: "id" }, options: { whole: "bool" } },
+  branch: { given: { at: "entry?" }, options: { name: "text", summary: "text" } },
+  compact: { options: { summary: "text", firstKept: "entry", replacement: "objects" } },
+  fork: { given: { at: "place?", newId: "id" }, options: { whole: "bool" } },
   child: { given: { id: "id" }, options: CHILD },
-  artifact: { given: { source: "source" }, options: { mediaType: "text", name: "text", turn: "id" } },
+  artifact: { given: { source: "source" }, options: { mediaType: "text", name: "text", turn: "entry" } },
   readArtifact: { given: { sha256: "text" } },
   messages: { options: MESSAGES },
   find: { given: { type: "id" }, options: { key: "id", keyPrefix: "beginning", last: "count" } },
-  events: { given: { after: "seq" }, options: { branch: "id" } },
+  events: { given: { after: "seq" }, options: { branch: "entry" } },
   project: { given: { name: "id", args: "object" } },
   checkpointWorkspace: { given: { root: "text" }, options: { files: "paths" } },
   resumeCheck: { options: RESUME_CHECK },
   explain: { options: RESUME_CHECK },
-  settle: { given: { callId: "id", word: SETTLED }, options: SETTLE },
+  settle: { given: { callId: "entry", word: SETTLED }, options: SETTLE },
   adopt: { options: { streamId: "id" } },
 } as const satisfies Record<string, Call>;
 
 export const TURN_CALLS = {
   workerStarted: { options: FIELDS },
-  reply: { options: { streamId: "id", parent: "id", autoRelease: "bool", meta: "object" } },
+  reply: { options: { streamId: "id", parent: "entry", autoRelease: "bool", meta: "object" } },
   completed: { options: FIELDS },
   interrupted: { given: { reason: "text" }, options: FIELDS },
   intent: { given: { tool: "text", args: "any" }, options: INTENT },
-  decision: { given: { callId: "id", verdict: "text" }, options: DECISION },
-  approval: { given: { callId: "id", state: APPROVALS }, options: APPROVAL },
-  toolStarted: { given: { callId: "id" }, options: STARTED },
-  toolFinished: { given: { callId: "id", result: "any" }, options: FINISHED },
-  observation: { given: { callId: "id", text: "text" }, options: FIELDS },
+  decision: { given: { callId: "entry", verdict: "text" }, options: DECISION },
+  approval: { given: { callId: "entry", state: APPROVALS }, options: APPROVAL },
+  toolStarted: { given: { callId: "entry" }, options: STARTED },
+  toolFinished: { given: { callId: "entry", result: "any" }, options: FINISHED },
+  observation: { given: { callId: "entry", text: "text" }, options: FIELDS },
 } as const satisfies Record<string, Call>;

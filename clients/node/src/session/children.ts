@@ -8,7 +8,7 @@
 import { createHash } from "node:crypto";
 
 import { shown } from "../encoding/argumentChecks.ts";
-import { newEntryId } from "../encoding/ids.ts";
+import { idOf, newEntryId } from "../encoding/ids.ts";
 import * as values from "../encoding/valueEncoding.ts";
 import { Refused } from "../errors.ts";
 import { takeResult, type Joined, type OfCall } from "./childResult.ts";
@@ -24,7 +24,7 @@ export async function child(session: SessionLog, id: string, options: ChildOptio
   if (id === session.sessionId) {
     throw new RangeError(`id of child must be another session's, got ${shown(id)}, this one's`);
   }
-  const { callId } = options;
+  const callId = idOf(options.callId);
   const other = session.childOf(id);
   const of = await namedCall(session, id, options);
   // An older daemon knows no such view: Unsupported, since it would keep the entries unread.
@@ -40,7 +40,7 @@ export async function child(session: SessionLog, id: string, options: ChildOptio
 
 /** What names the call that is, or was, the work of that child. Refused where none is. */
 async function namedCall(session: SessionLog, id: string, options: ChildOptions): Promise<OfCall> {
-  const { callId, turn } = options;
+  const [callId, turn] = [idOf(options.callId), idOf(options.turn)];
   if (session.query.isOff) return { turn: turn ?? newEntryId(), call_id: callId };
   const gate = await gateNow(session);
   try {

@@ -4,14 +4,10 @@
  * Owns: those types. Refuses: which values are taken (`calls.ts`), appending (`log.ts`).
  */
 
+import type { Entry, EntryId } from "../encoding/ids.ts";
 import type { Info } from "../reply/options.ts";
 
-/** Where an entry stands in its session. isNew: false where it was there already. */
-export interface Entry {
-  id: string;
-  seq: number;
-  isNew: boolean;
-}
+export type { Entry, EntryId };
 
 /** An entry that names an artifact. sha256: hex, what `readArtifact` takes. */
 export interface Artifact extends Entry {
@@ -31,18 +27,18 @@ export interface SessionEvent {
 }
 
 export interface AppendOptions {
-  id?: string;
+  id?: EntryId;
   /** The entry it hangs on; without it the leaf of that moment. */
-  parent?: string;
-  turn?: string;
+  parent?: EntryId;
+  turn?: EntryId;
   /** What `find` looks for. */
   key?: string;
   /** Where its key (or, without one, its id) is there already, the first entry stands. */
   once?: boolean;
   /** What is appended next hangs on it. Default true. */
   leaf?: boolean;
-  cause?: string;
-  correlation?: string;
+  cause?: EntryId;
+  correlation?: EntryId;
   /** Refused (`stale`) where the session is at another. */
   expectedSeq?: number;
   /** Wait until it survives the loss of power, not only of a process. */
@@ -61,7 +57,7 @@ export type Source = Uint8Array | string;
 export interface SubmitOptions {
   messageId?: string;
   /** A new turn on the message of that turn. */
-  retryOf?: string;
+  retryOf?: EntryId;
   streamId?: string;
   /** Bytes or paths, kept beside the session, or objects of your own. */
   attachments?: readonly (Source | Info)[];
@@ -74,8 +70,8 @@ export interface SubmitOptions {
 
 export interface MessagesOptions {
   format?: "plain" | "openai" | "anthropic";
-  /** Up to that entry, not up to the leaf. */
-  branch?: string;
+  /** Up to that entry, or to the last of the branch that is called so; not up to the leaf. */
+  branch?: EntryId;
   compacted?: boolean;
   /** "drop" leaves out calls of which nobody knows whether they ran; the model is told so else. */
   unknown?: "say" | "drop";
@@ -104,13 +100,13 @@ export interface IntentOptions extends OwnFields {
   sideEffect: SideEffect;
   resumePolicy: ResumePolicy;
   /** Without one the entry's own id is it. */
-  callId?: string;
+  callId?: EntryId;
   /** To run it twice is to run it once; or is so by `key`; or is not, as where nothing is said. */
   idempotency?: "safe" | "conditional" | "unsafe";
   /** What the other side knows it by. A call of a retry with the same key takes the place of this one. */
   key?: string;
   /** The id of an open call of an earlier turn of the same message, of which this one takes the place. */
-  supersedes?: string;
+  supersedes?: EntryId;
 }
 
 export interface DecisionOptions extends OwnFields {
@@ -146,7 +142,7 @@ export interface SettleOptions {
   scope?: Info;
   expiresAt?: Date;
   /** Of the call, where several have that id. */
-  turn?: string;
+  turn?: EntryId;
   streamId?: string;
   /** The n-th of that id, as `resumeCheck` counts them. */
   n?: number;
@@ -156,9 +152,9 @@ export interface SettleOptions {
 
 /** The call that a child works for. */
 export interface ChildOptions {
-  callId: string;
+  callId: EntryId;
   /** Of the call, where several have that id. */
-  turn?: string;
+  turn?: EntryId;
   streamId?: string;
   /** The n-th of that id, as `resumeCheck` counts them. */
   n?: number;

@@ -6,11 +6,11 @@
  * session (`truncation.ts`), what is legal and what a view is (the daemon says).
  */
 
-import { newEntryId } from "../encoding/ids.ts";
+import { idOf, newEntryId } from "../encoding/ids.ts";
 import { namesOf } from "../encoding/nameFields.ts";
 import { redactedPayload, type Redact } from "../encoding/redact.ts";
 import * as values from "../encoding/valueEncoding.ts";
-import { Refused, Unavailable } from "../errors.ts";
+import { Refused, Unavailable, Unsupported } from "../errors.ts";
 import { APPEND_BYTES_MAX } from "../limits.ts";
 import type { Asks, AskOptions } from "../query/query.ts";
 import { decodeAnswer, type Fields } from "../wire/codec.ts";
@@ -49,11 +49,11 @@ export interface TurnFacts {
 export function draft(type: string, payload: object, options: EntryOptions = {}): Draft {
   const { id, key, once = false } = options;
   const fields = {
-    id: id ?? newEntryId(),
-    parent: options.parent ?? null,
-    turn: options.turn ?? null,
-    cause: options.cause ?? null,
-    correlation: options.correlation ?? null,
+    id: idOf(id) ?? newEntryId(),
+    parent: idOf(options.parent) ?? null,
+    turn: idOf(options.turn) ?? null,
+    cause: idOf(options.cause) ?? null,
+    correlation: idOf(options.correlation) ?? null,
     key: key ?? null,
     leaf: options.leaf ?? true,
     // An id that was drawn here is the client's own, so the entry may be sent twice and added once;
@@ -219,6 +219,22 @@ export class SessionLog {
   async lines(after: number, limit: number): Promise<Uint8Array[]> {
     const answer = await this.ask("Events", { after, limit });
     return (decodeAnswer(answer, "[bin]?") as Uint8Array[] | null) ?? [];
+  }
+
+  /**
+   * The last entry of the branch of that name; null before the first.
+   *
+   * refused: what is thrown where there is none, and where the daemon knows no such view.
+   */
+  async tipOf(branch: string, refused: unknown): Promise<string | null> {
+    let named: Record<string, { leaf: string | null }> | null;
+    try {
+      named = (await this.project("branches")) as typeof named;
+    } catch (error) {
+      throw error instanceof Unsupported ? refused : error;
+    }
+    if (named === null || !Object.hasOwn(named, branch)) throw refused;
+    return named[branch]!.leaf;
   }
 
   /** The event of that seq. Refused (`lost_entry`) where it was lost to damage, or deleted. */

@@ -6,8 +6,10 @@
  */
 
 import { checkArgument, checkArguments, checkCall } from "../encoding/argumentChecks.ts";
+import { idOf, isEntry } from "../encoding/ids.ts";
 import { Refused } from "../errors.ts";
 import { EVENTS_PAGE } from "../limits.ts";
+import { withPlainCalls } from "../recovered/plainCalls.ts";
 import type { Info } from "../reply/options.ts";
 import { adopt } from "./adopting.ts";
 import { read, resolved, resolvedTurns, upload } from "./artifacts.ts";
@@ -73,27 +75,35 @@ export class Session {
   /**
    * Replace a message, named by its id or message_id; or the whole list by another.
    *
-   * What was there stays in the log. Refused (`unknown_target`) where nothing would change: what was undone, what a
+   * The new message is its content (a text or an array), or an object; without a role it has that of the message
+   * there. What was there stays in the log. Refused (`unknown_target`) where nothing would change: what was undone, what a
    * list took the place of, what is no message. To know, it reads the session.
    */
-  async edit(target: string, message: Info): Promise<types.Entry>;
+  async edit(target: types.EntryId, message: Info | string | readonly unknown[]): Promise<types.Entry>;
   async edit(messages: readonly Info[]): Promise<types.Entry>;
-  async edit(target: string | readonly Info[], message?: Info): Promise<types.Entry> {
-    checkCall(CALLS.edit, { target });
-    if (typeof target !== "string") {
+  async edit(
+    target: types.EntryId | readonly Info[],
+    message?: Info | string | readonly unknown[],
+  ): Promise<types.Entry> {
+    checkCall(CALLS.edit, { target, message });
+    if (isList(target)) {
       if (message === undefined) return this.listed("message_edit", "messages", target);
       throw new TypeError("edit() of one message needs its id, a string; of a list nothing else");
     }
-    if (message === undefined || !("role" in message)) {
-      throw new TypeError("edit() of one message needs the message that takes its place, with its role");
+    const isContent = typeof message === "string" || Array.isArray(message);
+    const edited = (isContent ? { content: message } : (message ?? {})) as Info;
+    checkArgument(edited, "message", "object");
+    const hasRole = "role" in edited;
+    if (!hasRole && !("content" in edited)) {
+      throw new TypeError("edit() of one message needs the message that takes its place, or its content");
     }
-    checkArgument(message, "message", "object");
-    const told = (await this.log.project("edit_target", { of: target })) as Record<string, string> | null;
-    const found = told ?? { target };
-    if (found["why"] !== undefined) {
-      throw new Refused("unknown_target", target, found["why"], "an edit would change nothing");
-    }
-    return this.log.append("message_edit", { ...found, message });
+    const of = idOf(target);
+    const asked = { of, ...(hasRole ? {} : { role: true }) };
+    const told = (await this.log.project("edit_target", asked)) as Record<string, string> | null;
+    const { role, why, ...found } = told ?? { target: of };
+    const lacks = why ?? (hasRole || role !== undefined ? undefined : "a message of this branch");
+    if (lacks !== undefined) throw new Refused("unknown_target", of, lacks, "an edit would change nothing");
+    return this.log.append("message_edit", { ...found, message: { ...(hasRole ? {} : { role }), ...edited } });
   }
 
   /** Take the last n messages off; more than there are empties the session. */
@@ -103,9 +113,9 @@ export class Session {
   }
 
   /** Name an entry; null takes the name off. */
-  async label(id: string, text: string | null): Promise<types.Entry> {
+  async label(id: types.EntryId, text: string | null): Promise<types.Entry> {
     checkCall(CALLS.label, { id, text });
-    return this.log.append("label", { target: id, text });
+    return this.log.append("label", { target: idOf(id), text });
   }
 
   /** Set a value that belongs to the branch it is set on. */
@@ -123,10 +133,24 @@ export class Session {
   /**
    * What is appended next hangs on entry `at`; null: before the first one.
    *
-   * summary: of the branch that is left, which messages() has as the user's from here on.
+   * name: what the branch that begins there is called. Where `at` is such a name, and no entry's id, that branch goes
+   * on. summary: of the branch that is left, which messages() has as the user's from here on.
    */
-  async branch(at: string | null, options: { name?: string; summary?: string } = {}): Promise<types.Entry> {
+  async branch(
+    at: types.EntryId | null,
+    options: { name?: string; summary?: string } = {},
+  ): Promise<types.Entry> {
     checkCall(CALLS.branch, { at }, options);
+    const id = at === null ? null : idOf(at);
+    try {
+      return await this.moved(id, options);
+    } catch (error) {
+      if (id === null || !isRefused(error, "unknown_target")) throw error;
+      return this.moved(await this.log.tipOf(id, error), { ...options, name: options.name || id });
+    }
+  }
+
+  private async moved(at: string | null, options: { name?: string; summary?: string }): Promise<types.Entry> {
     const { name, summary } = options;
     const drafts = [draft("leaf", { target: at, ...(name ? { name } : {}) })];
     if (summary !== undefined) drafts.push(draft("branch_summary", { target: at, text: summary }));
@@ -138,10 +162,10 @@ export class Session {
    * event stays.
    */
   async compact(
-    options: { summary: string; firstKept: string } | { replacement: readonly Info[] },
+    options: { summary: string; firstKept: types.EntryId } | { replacement: readonly Info[] },
   ): Promise<types.Entry> {
     checkCall(CALLS.compact, {}, options);
-    const given: { summary?: string; firstKept?: string; replacement?: readonly Info[] } = options;
+    const given: { summary?: string; firstKept?: types.EntryId; replacement?: readonly Info[] } = options;
     const { summary, firstKept, replacement } = given;
     if (replacement !== undefined && summary === undefined && firstKept === undefined) {
       return this.listed("compaction", "replacement", replacement);
@@ -149,13 +173,13 @@ export class Session {
     if (replacement !== undefined || summary === undefined || firstKept === undefined) {
       throw new TypeError("compact() takes a summary and firstKept, or a replacement");
     }
-    return this.log.append("compaction", { summary, first_kept: firstKept });
+    return this.log.append("compaction", { summary, first_kept: idOf(firstKept) });
   }
 
   /** Keep bytes, or the file of that path, beside the session; the event names them. */
   async artifact(
     source: types.Source,
-    options: { mediaType?: string; name?: string; turn?: string } = {},
+    options: { mediaType?: string; name?: string; turn?: types.EntryId } = {},
   ): Promise<types.Artifact> {
     checkCall(CALLS.artifact, { source }, options);
     const described = await upload(this.log, source, options.mediaType, options.name);
@@ -208,18 +232,27 @@ export class Session {
   }
 
   /** A turn by its id, or by a stream of its replies. Refused where there is none. */
-  async turn(which: string | { streamId: string }): Promise<Turn> {
-    if (typeof which !== "string") checkArguments(which, { streamId: "id" });
-    checkArgument(typeof which === "string" ? which : which.streamId, "turn", "id");
-    const facts = await findTurn(this.log, typeof which === "string" ? { turnId: which } : which);
+  async turn(which: types.EntryId | { streamId: string }): Promise<Turn> {
+    const isId = typeof which === "string" || isEntry(which);
+    if (!isId) checkArguments(which, { streamId: "id" });
+    checkArgument(isId ? which : which.streamId, "turn", "entry");
+    const facts = await findTurn(this.log, isId ? { turnId: idOf(which) } : which);
     return new Turn(this.log, this.opens(this.sessionId), facts);
   }
 
   /** A new session from the path to entry `at` (null: the leaf; "": before the first entry); whole: every branch. */
-  async fork(at: string | null, newId: string, options: { whole?: boolean } = {}): Promise<Session> {
+  async fork(at: types.EntryId | null, newId: string, options: { whole?: boolean } = {}): Promise<Session> {
     checkCall(CALLS.fork, { at, newId }, options);
-    const fields = { new_id: newId, at, whole: options.whole ?? false };
-    placedIn(await this.log.ask("Fork", fields, { again: false }));
+    const fields = { new_id: newId, whole: options.whole ?? false };
+    const id = at === null ? null : idOf(at);
+    const forked = async (place: string | null) =>
+      placedIn(await this.log.ask("Fork", { ...fields, at: place }, { again: false }));
+    try {
+      await forked(id);
+    } catch (error) {
+      if (id === null || !isRefused(error, "unknown_entry")) throw error;
+      await forked((await this.log.tipOf(id, error)) ?? "");
+    }
     return new Session(this.log.of(newId), this.opens);
   }
 
@@ -234,7 +267,7 @@ export class Session {
    */
   async child(id: string, options: types.ChildOptions): Promise<Session> {
     checkCall(CALLS.child, { id }, options);
-    checkArgument(options.callId, "callId", "id");
+    checkArgument(options.callId, "callId", "entry");
     return new Session(await child(this.log, id, options), this.opens);
   }
 
@@ -264,12 +297,12 @@ export class Session {
    * not. The newest word counts. Refused: `unknown_call`, `ambiguous_call`, `call_at_work`, `stale`.
    */
   async settle(
-    callId: string,
+    callId: types.EntryId,
     word: "ran" | "did_not_run" | "granted" | "denied",
     options: types.SettleOptions = {},
   ): Promise<types.Entry> {
     checkCall(CALLS.settle, { callId, word }, options);
-    return settle(this.log, callId, word, options);
+    return settle(this.log, idOf(callId), word, options);
   }
 
   /**
@@ -286,7 +319,7 @@ export class Session {
   // --- reading ---
 
   /**
-   * The messages up to the leaf, or up to entry `branch`. null: never written. A reply of a turn that is not
+   * The messages up to the leaf, or up to entry `branch`, or to the last of the branch that is called so. null: never written. A reply of a turn that is not
    * released stands in its turn.
    *
    * Refused (`stale`): the session has left the branch of the page that `before` is of.
@@ -299,12 +332,15 @@ export class Session {
     if (before !== undefined && last === undefined) {
       throw new RangeError("before needs last, the number of messages before it");
     }
-    const asked = { format, compacted, ...present({ branch, last, before }), ...(unknown === "say" ? {} : { unknown }) };
-    const found = (await this.log.project("messages", asked)) as Record<string, unknown>[] | Page | null;
+    const asked = { format, compacted, ...present({ last, before }), ...(unknown === "say" ? {} : { unknown }) };
+    const told = (place: object) => this.log.project("messages", { ...asked, ...place });
+    const found = (await this.onBranch(branch, told, [])) as Record<string, unknown>[] | Page | null;
     if (found === null) return null;
     const page: Page = Array.isArray(found) ? { messages: found, before: null } : found;
     const whole: Record<string, unknown>[] = [];
-    for (const one of page.messages) whole.push(format === "plain" ? await resolved(this.log, one) : one);
+    for (const one of page.messages) {
+      whole.push(format === "plain" ? withPlainCalls(await resolved(this.log, one)) : one);
+    }
     return Object.defineProperty(whole, "before", { value: page.before }) as types.MessagePage;
   }
 
@@ -321,8 +357,11 @@ export class Session {
     return this.log.find(type, present({ key, key_prefix: keyPrefix, last }));
   }
 
-  /** Events with seqs above `after`, as they stand in the log; branch: only those on the path to that entry. */
-  async events(after = 0, options: { branch?: string } = {}): Promise<types.SessionEvent[]> {
+  /**
+   * Events with seqs above `after`, as they stand in the log; branch: only those on the path to that entry, or to the
+   * last of the branch that is called so.
+   */
+  async events(after = 0, options: { branch?: types.EntryId } = {}): Promise<types.SessionEvent[]> {
     checkCall(CALLS.events, { after }, options);
     const { branch } = options;
     const first = branch === undefined ? after : 0;
@@ -341,7 +380,8 @@ export class Session {
       [last, at] = [page.at(-1)!, found.at(-1)!.seq - 1];
     }
     if (branch === undefined || found.length === 0) return found;
-    return this.path(found, branch).filter((one) => one.seq > after);
+    const told = (place: { branch?: string }) => Promise.resolve(this.path(found, place.branch!));
+    return (await this.onBranch(branch, told, [])).filter((one) => one.seq > after);
   }
 
   /** Turns, tools, settings, model, leaf: where the session stands. null: never written. */
@@ -374,6 +414,23 @@ export class Session {
     return (await this.log.place(await this.log.made(drafts, bytesMax))).at(-1)!;
   }
 
+  /** What `told` gives of that entry, or of the last of the branch that is called so; none: of one without entries. */
+  private async onBranch<T>(
+    branch: types.EntryId | undefined,
+    told: (place: { branch?: string }) => Promise<T>,
+    none: T,
+  ): Promise<T> {
+    if (branch === undefined) return told({});
+    const id = idOf(branch);
+    try {
+      return await told({ branch: id });
+    } catch (error) {
+      if (!isRefused(error, "unknown_entry")) throw error;
+      const tip = await this.log.tipOf(id, error);
+      return tip === null ? none : told({ branch: tip });
+    }
+  }
+
   /** The events from the root to that entry; one whose parent was lost to damage hangs on the one before it. */
   private path(events: readonly types.SessionEvent[], branch: string): types.SessionEvent[] {
     const places = new Map<string, number>();
@@ -390,6 +447,14 @@ export class Session {
     for (let place = end; place >= 0; place = parents[place]!) path.push(events[place]!);
     return path.reverse();
   }
+}
+
+function isList(value: unknown): value is readonly Info[] {
+  return Array.isArray(value);
+}
+
+function isRefused(error: unknown, code: string): boolean {
+  return error instanceof Refused && error.code === code;
 }
 
 interface Page {

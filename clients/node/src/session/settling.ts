@@ -9,6 +9,7 @@
 import { setTimeout as sleep } from "node:timers/promises";
 
 import { checkArgument } from "../encoding/argumentChecks.ts";
+import { idOf, type EntryId } from "../encoding/ids.ts";
 import { Refused } from "../errors.ts";
 import { BACKOFF_MS_MIN } from "../limits.ts";
 import type { Info } from "../reply/options.ts";
@@ -138,13 +139,13 @@ export function ofCall(call: GateCall): Record<string, unknown> {
 export function oneCall(
   gate: Gate | null,
   callId: string,
-  which: { turn?: string; streamId?: string; n?: number } = {},
+  which: { turn?: EntryId; streamId?: string; n?: number } = {},
 ): GateCall {
   const calls = gate?.calls ?? [];
   const found = calls.filter(
     (one) =>
       one.call_id === callId &&
-      [undefined, one.turn].includes(which.turn) &&
+      [undefined, one.turn].includes(idOf(which.turn)) &&
       [undefined, one.stream].includes(which.streamId) &&
       [undefined, one.n].includes(which.n) &&
       (one.may !== "read_result" || one.settled !== null),

@@ -12,7 +12,7 @@
 
 import { isDeepStrictEqual } from "node:util";
 
-import { newEntryId } from "../encoding/ids.ts";
+import { idOf, newEntryId } from "../encoding/ids.ts";
 import { isPassing, NotDurable, Refused } from "../errors.ts";
 import { SUBMIT_MS } from "../limits.ts";
 import type { Info } from "../reply/options.ts";
@@ -50,8 +50,9 @@ async function submitted(
   session: SessionLog,
   turnId: string,
   payload: Payload,
-  { messageId, retryOf, attachments = [] }: SubmitOptions,
+  { messageId, attachments = [], ...options }: SubmitOptions,
 ): Promise<Facts> {
+  const retryOf = idOf(options.retryOf);
   const told = payload["message_id"] as string;
   const retried = retryOf === undefined ? undefined : await submittedAs(session, retryOf);
   if (retried !== undefined) {

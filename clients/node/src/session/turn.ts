@@ -7,7 +7,7 @@
  */
 
 import { checkArgument, checkCall } from "../encoding/argumentChecks.ts";
-import { newEntryId, newStreamId } from "../encoding/ids.ts";
+import { idOf, newEntryId, newStreamId } from "../encoding/ids.ts";
 import { isPassing } from "../errors.ts";
 import { warn } from "../link/warnings.ts";
 import type { Info, ReplyOptions } from "../reply/options.ts";
@@ -80,7 +80,7 @@ export class Turn {
    * Without a streamId it is that of the submit, while no reply has taken it.
    */
   async reply(
-    options: { streamId?: string; parent?: string; autoRelease?: boolean; meta?: Info } = {},
+    options: { streamId?: string; parent?: types.EntryId; autoRelease?: boolean; meta?: Info } = {},
   ): Promise<Reply> {
     checkCall(CALLS.reply, {}, options);
     const isFresh = this.state === "submitted" || this.state === "worker_started";
@@ -124,7 +124,7 @@ export class Turn {
     checkArgument(sideEffect, "sideEffect", SIDE_EFFECTS);
     checkArgument(resumePolicy, "resumePolicy", RESUME_POLICIES);
     const drawn = newEntryId();
-    const callId = options.callId ?? drawn;
+    const callId = idOf(options.callId) ?? drawn;
     this.within.delete(callId);
     const isExternal = ["external-write", "network", "process"].includes(sideEffect);
     const said = this.saidAt(callId);
@@ -135,7 +135,7 @@ export class Turn {
       resume_policy: resumePolicy,
       // Daemons of 0.1.0 take the four words alone.
       ...(sideEffect === "network" || sideEffect === "process" ? { effect: sideEffect } : {}),
-      ...present({ idempotency, key, supersedes, said }),
+      ...present({ idempotency, key, supersedes: idOf(supersedes), said }),
     };
     const entry = await this.ofTool("tool_intent", callId, told, fields, { id: drawn });
     if (!isExternal) this.within.add(callId);
@@ -143,7 +143,7 @@ export class Turn {
   }
 
   /** What a policy said of the call. */
-  async decision(callId: string, verdict: string, options: types.DecisionOptions = {}): Promise<types.Entry> {
+  async decision(callId: types.EntryId, verdict: string, options: types.DecisionOptions = {}): Promise<types.Entry> {
     checkCall(CALLS.decision, { callId, verdict }, options);
     const told = { verdict, ...present({ reason: options.reason }) };
     return this.ofTool("tool_decision", callId, told, options.fields);
@@ -156,7 +156,7 @@ export class Turn {
    * let the call run all the same.
    */
   async approval(
-    callId: string,
+    callId: types.EntryId,
     state: "asked" | "granted" | "denied",
     options: types.ApprovalOptions = {},
   ): Promise<types.Entry> {
@@ -174,12 +174,12 @@ export class Turn {
    * nothing was done. A call whose intent this object did not see (the turn was found again, or submitted again) may
    * be one. pid: while that process is there the gate does not let the call run again.
    */
-  async toolStarted(callId: string, options: types.StartedOptions = {}): Promise<types.Entry> {
+  async toolStarted(callId: types.EntryId, options: types.StartedOptions = {}): Promise<types.Entry> {
     checkCall(CALLS.toolStarted, { callId }, options);
     const told = options.pid === undefined ? {} : namedProcess(options.pid);
-    const synced = !this.within.has(callId);
+    const synced = !this.within.has(idOf(callId));
     const entry = await this.ofTool("tool_started", callId, told, options.fields, { synced });
-    this.within.delete(callId); // the next one of that id is another call
+    this.within.delete(idOf(callId)); // the next one of that id is another call
     return entry;
   }
 
@@ -188,7 +188,7 @@ export class Turn {
    * are told in entries of type lifecycle before it.
    */
   async toolFinished(
-    callId: string,
+    callId: types.EntryId,
     result: unknown = null,
     options: types.FinishedOptions = {},
   ): Promise<types.Entry> {
@@ -216,7 +216,7 @@ export class Turn {
   }
 
   /** What the model is told of the result. */
-  async observation(callId: string, text: string, options: types.OwnFields = {}): Promise<types.Entry> {
+  async observation(callId: types.EntryId, text: string, options: types.OwnFields = {}): Promise<types.Entry> {
     checkCall(CALLS.observation, { callId, text }, options);
     return this.ofTool("observation", callId, { text }, options.fields);
   }
@@ -248,7 +248,7 @@ export class Turn {
    */
   private async ofTool(
     type: string,
-    callId: string,
+    of: types.EntryId,
     told: Record<string, unknown>,
     fields: Info = {},
     options: { id?: string; synced?: boolean } = {},
@@ -257,6 +257,7 @@ export class Turn {
     if (taken.length > 0) {
       throw new TypeError(`${taken.sort().join(", ")} of ${type} is not the application's to give`);
     }
+    const callId = idOf(of);
     const cause = (told["said"] as string | undefined) ?? this.latest.get(callId);
     const one = draft(type, { call_id: callId, ...told, ...fields }, {
       once: true,

@@ -96,14 +96,17 @@ export const INNER = {
     "owner_alive bool, lost_reason str?, error ReplyError?, finish_reason str?, " +
     "started_at_ms int, last_event_at_ms int, last_seq int, gaps [Gap], attempts int, " +
     "events int, partial bool, partial_reason str?, segments [RecoveredSegment], doubt str? = nil, " +
-      "app str? = nil",
+    "app str? = nil, steps [StepBegun] = [], retries [Retried] = []",
+  StepBegun: "attempt int, step int, seq int, at_ms int, info bin? = nil",
+  Retried: "attempt int, seq int, at_ms int, reason str? = nil, step bool = false",
   Gap: "first_seq int, last_seq int, verdict str",
   ReplyError: "message str, kind str? = nil, detail bin? = nil",
   RecoveredSegment:
     'kind str, step int, attempt int, first_seq int, last_seq int, at_ms int, text bin = "", ' +
     "call_id str? = nil, name str? = nil, arguments bin? = nil, " +
     "arguments_complete bool = false, result bin? = nil, result_json bool = false, " +
-    "outcome str? = nil, truncated_from int = 0, info bin? = nil, verdict str? = nil",
+    "outcome str? = nil, truncated_from int = 0, info bin? = nil, verdict str? = nil, " +
+    "result_info bin? = nil",
 } as const;
 
 export type MessageName = keyof typeof TAGGED;
@@ -163,6 +166,8 @@ export interface WireRecovered {
   segments: WireSegment[];
   doubt: string | null;
   app: string | null;
+  steps: { attempt: number; step: number; seq: number; at_ms: number; info: Uint8Array | null }[];
+  retries: { attempt: number; seq: number; at_ms: number; reason: string | null; step: boolean }[];
 }
 
 export interface WireSegment {
@@ -183,4 +188,5 @@ export interface WireSegment {
   truncated_from: number;
   info: Uint8Array | null;
   verdict: string | null;
+  result_info: Uint8Array | null;
 }

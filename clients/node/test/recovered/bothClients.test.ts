@@ -48,6 +48,8 @@ function inItsWords(reply: PartialReply): unknown {
     ...named(reply),
     text: reply.text.toWellFormed(),
     gaps: reply.gaps.map(named),
+    steps: reply.steps.map(named),
+    retries: reply.retries.map(named),
     segments: reply.segments.map(named),
     messages: reply.messages(),
     formats: { openai: reply.messages("openai"), anthropic: reply.messages("anthropic") },

@@ -42,7 +42,7 @@ const OTHERS: Record<string, Record<string, Words | undefined>> = {
   append: { wait: undefined, timeoutMs: "milliseconds" },
   appendMany: { timeoutMs: "milliseconds" },
   message: { wait: undefined, timeoutMs: "milliseconds", meta: "object" },
-  edit: { target: "idOrObjects", message: undefined },
+  edit: { target: "entryOrObjects" },
   project: { args: "object" },
   submit: { meta: "object" },
   resume: { accept: ["check"] },
@@ -95,7 +95,7 @@ test("every argument of every call is looked at before anything is sent", async 
   const reply = client.reply("given");
   const holders = { client, session, turn, reply } as unknown as Record<string, Record<string, (...given: unknown[]) => Promise<unknown>>>;
   /** Something that each kind takes, so that the one at hand is what is wrong. */
-  const right: Record<string, unknown> = { id: "x", text: "x", any: "x", object: {}, objects: [], count: 1, seq: 0, source: Buffer.from("x"), beginning: "x", idOrObjects: "x" };
+  const right: Record<string, unknown> = { id: "x", entry: "x", place: "x", text: "x", any: "x", object: {}, objects: [], count: 1, seq: 0, source: Buffer.from("x"), beginning: "x", entryOrObjects: "x" };
   const rightOf = (kind: unknown) => (Array.isArray(kind) ? kind[0] : right[String(kind).replace("?", "")]);
   let looked = 0;
   for (const [holder, table] of Object.entries(TABLES)) {

@@ -201,7 +201,7 @@ test("pages, finds, edits and forks", async () => {
   await assert.rejects(session.edit("nobody", { role: "user", content: "x" }), (error: Error) => {
     return error instanceof Refused && error.code === "unknown_target";
   });
-  await assert.rejects(session.edit("e0", { content: "x" }), /with its role/);
+  await assert.rejects(session.edit("e0", { mine: "x" }), /or its content/);
   await session.edit("e4", { role: "user", content: "another" });
   await session.branch("e1");
   await session.message("user", "m5", { id: "e5" });

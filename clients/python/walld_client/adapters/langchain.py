@@ -30,6 +30,9 @@ Owns: LangChain's callbacks to calls on a reply. Refuses: when a reply ends (`mo
   streamed came whole or not.
 - Of an answer in events the last one (`message-finish`) has that reason, and ends it: `on_llm_end`
   comes when an asynchronous program has all of them.
+- In a graph of LangGraph's a reply's meta has the `node` and the `task` that it is of, and
+  `checkpoint_ns`, the path to the task; a saver of walld's in this process releases it once it has
+  what its tasks gave (`langgraph_tasks.py`).
 - The callback runs in the thread, or on the event loop, of the model call (`run_inline`), so that
   what was said is sent before the program sees it.
 """
@@ -46,6 +49,7 @@ from weakref import WeakKeyDictionary
 
 from walld_client import client as walld
 from walld_client.adapters.frameworks import langchain_interrupts as interrupts
+from walld_client.adapters.frameworks import langgraph_tasks as tasks
 from walld_client.adapters.frameworks.extras import needs
 from walld_client.adapters.frameworks.langchain_events import Answer
 from walld_client.adapters.frameworks.model_call import Board, ModelCall, Place, safely
@@ -54,6 +58,7 @@ from walld_client.adapters.frameworks.tool_effects import Declared
 from walld_client.adapters.wires.model_said import hash_of_tools
 from walld_client.adapters.wires.wire import Failure, finish_failure
 from walld_client.client import ClientBase
+from walld_client.reply.reply import ReplyBase
 
 with needs("langchain", "langchain_core"):
     from langchain_core.callbacks import BaseCallbackHandler
@@ -66,6 +71,16 @@ _REASONS = ("finish_reason", "stop_reason", "stopReason", "done_reason", "status
 """What providers call it in a message's metadata."""
 _TASK = "langgraph_checkpoint_ns"
 """In the metadata of a node: its task, the same in the run that goes on with it."""
+
+
+class _OpenerOfTasks(Opener):
+    """Savers know the replies that it opens by their tasks."""
+
+    def open_in(self, session_id: str, **meta: Any) -> ReplyBase | None:
+        reply = super().open_in(session_id, **meta)
+        if reply is not None and "checkpoint_ns" in meta:
+            tasks.spoken(reply, meta["checkpoint_ns"])
+        return reply
 
 
 class WalldCallback(BaseCallbackHandler):
@@ -94,7 +109,9 @@ class WalldCallback(BaseCallbackHandler):
         session = session_id if session_id is not None else os.environ.get(_VARIABLE)
         if session is None:
             raise ValueError(f"a session_id is needed: none was given, and {_VARIABLE} is not set")
-        opener = Opener(client or _own_client(), session, on_reply, auto_release, tool_effects)
+        opener = _OpenerOfTasks(
+            client or _own_client(), session, on_reply, auto_release, tool_effects
+        )
         self._board = Board(opener)
         # LangChain has the run id of whatever it will tell more of; where that is gone (a cancel,
         # of which it tells nobody) what is known of the run goes too.
@@ -107,7 +124,9 @@ class WalldCallback(BaseCallbackHandler):
         self._places: WeakKeyDictionary[UUID, Place] = WeakKeyDictionary()
         """Where each chain and tool that runs lies, with itself, by the numbers of their ids."""
         self._tasks: WeakKeyDictionary[UUID, str] = WeakKeyDictionary()
-        """What LangGraph calls the nodes that run."""
+        """What LangGraph calls the tasks whose chains and tools run."""
+        self._nodes: WeakKeyDictionary[UUID, tuple[str, object]] = WeakKeyDictionary()
+        """The same, of the chain that is the task's own, and its step."""
         self._interrupted: dict[Hashable, set[str]] = {}
         """Those of them that wait for somebody, by their outermost run."""
 
@@ -148,8 +167,9 @@ class WalldCallback(BaseCallbackHandler):
             "provider": named.get("ls_provider"),
             "tools_hash": hash_of_tools(asked.get("tools")),
         }
-        model = about["model"]
-        call = self._board.begin(*place, about=about, run_id=str(run_id), model=model)
+        call = self._board.begin(
+            *place, about=about, run_id=str(run_id), model=about["model"], **_task_in(named)
+        )
         with self._lock:
             self._answers[run_id] = Answer(call, str(run_id))
 
@@ -256,6 +276,7 @@ class WalldCallback(BaseCallbackHandler):
         run_id: UUID,
         parent_run_id: UUID | None = None,
         tool_call_id: str | None = None,
+        metadata: dict[str, Any] | None = None,
         **_: Any,
     ) -> None:
         """A tool begins to run."""
@@ -263,6 +284,10 @@ class WalldCallback(BaseCallbackHandler):
         if tool_call_id is not None and run_id not in self._tools:
             name = (serialized or {}).get("name")
             self._tools[run_id] = tool_call_id, self._board.tool_started(place, tool_call_id, name)
+            if (task := (metadata or {}).get(_TASK)) is not None:
+                self._tasks[run_id] = task
+                if (reply := self._board.reply_of(place, tool_call_id)) is not None:
+                    tasks.answered(reply.stream_id, task)
 
     @safely
     def on_tool_end(self, output: Any, *, run_id: UUID, **_: Any) -> None:
@@ -292,7 +317,11 @@ class WalldCallback(BaseCallbackHandler):
         if (place := self._places.get(run_id)) is not None:
             given, own = self._tools.get(run_id, (None, None))
             by = own if call_id == given else call_id
-            self._board.tool_result(place, by, result, failed=failed, may_change=may_change)
+            task = self._tasks.get(run_id)
+            about = {} if task is None else tasks.facts(task)
+            self._board.tool_result(
+                place, by, result, failed=failed, may_change=may_change, **about
+            )
         self._leave(run_id)
 
     # --- runs ---
@@ -312,6 +341,8 @@ class WalldCallback(BaseCallbackHandler):
         place = self._enter(run_id, parent_run_id)
         if (task := (metadata or {}).get(_TASK)) is not None:
             self._tasks[run_id] = task
+            if parent_run_id is None or self._tasks.get(parent_run_id) != task:
+                self._nodes[run_id] = task, (metadata or {}).get("langgraph_step")
             interrupts.take_up(self._board, place[0], task)
 
     @safely
@@ -319,11 +350,14 @@ class WalldCallback(BaseCallbackHandler):
         """It is done; where it is the outermost run, no tool of it answers any more, unless it was
         interrupted.
         """
-        if tasks := self._interrupted.pop(run_id.int, None):
-            interrupts.hold(self._board, run_id.int, tasks, outputs)
+        if interrupted := self._interrupted.pop(run_id.int, None):
+            interrupts.hold(self._board, run_id.int, interrupted, outputs)
+        if (node := self._nodes.get(run_id)) is not None:
+            tasks.completed(*node)
         if self._leave(run_id):
             for call in self._under_way_in(run_id):  # by itself: nothing tells when its tools ran
                 call.place = ()
+            tasks.settle()
 
     @safely
     def on_chain_error(self, error: BaseException, *, run_id: UUID, **_: Any) -> None:
@@ -351,11 +385,20 @@ class WalldCallback(BaseCallbackHandler):
         """Was it the outermost run?"""
         self._tools.pop(run_id, None)
         self._tasks.pop(run_id, None)
+        self._nodes.pop(run_id, None)
         if self._places.pop(run_id, None) != (run_id.int,):
             return False
         self._interrupted.pop(run_id.int, None)
         self._board.run_ended(run_id.int)
         return True
+
+
+def _task_in(metadata: dict[str, Any]) -> dict[str, Any]:
+    """What a reply is told of the task of LangGraph's that a model's metadata names."""
+    namespace = metadata.get(_TASK)
+    if not isinstance(namespace, str) or not namespace:
+        return {}
+    return tasks.facts(namespace, metadata.get("langgraph_node"))
 
 
 def _reason_in(about: dict[str, Any]) -> Any:

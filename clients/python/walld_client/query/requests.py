@@ -295,7 +295,11 @@ def _cannot_know(error: Error) -> str:
     return f"walld cannot know now: {error.message} (code {error.code})"
 
 
-_ARGUMENTS_SINCE = {"messages": ("unknown", "last", "before"), "resume": ("policy",)}
+_ARGUMENTS_SINCE = {
+    "messages": ("unknown", "last", "before"),
+    "resume": ("policy",),
+    "edit_target": ("role",),
+}
 """View -> arguments that older daemons do not know. Any other is the application's mistake."""
 
 

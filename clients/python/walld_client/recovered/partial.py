@@ -19,7 +19,16 @@ from walld_client.recovered.projections import anthropic_messages, openai_messag
 from walld_client.recovered.segments import Segment, opaque, segment_from_wire
 from walld_client.wire import messages as wire
 
-__all__ = ["Format", "Gap", "PartialReply", "ReplyError", "Segment", "from_recovered"]
+__all__ = [
+    "Format",
+    "Gap",
+    "PartialReply",
+    "ReplyError",
+    "Retried",
+    "Segment",
+    "StepBegun",
+    "from_recovered",
+]
 
 Format = Literal["plain", "openai", "anthropic"]
 
@@ -43,6 +52,33 @@ class ReplyError(msgspec.Struct, frozen=True):
     detail: Any = None
 
 
+class StepBegun(msgspec.Struct, frozen=True):
+    """Where a step of an attempt begins, and what `Reply.step` was told; the first step has none.
+
+    attempt, step: from 0, as segments have them. seq: of the call. at: seconds since the epoch.
+    """
+
+    attempt: int
+    step: int
+    seq: int
+    at: float
+    info: Any = None
+
+
+class Retried(msgspec.Struct, frozen=True):
+    """Where an attempt begins, and what `Reply.retry` was told.
+
+    attempt: the one that begins, from 1. seq: of the call. at: seconds since the epoch. step: only
+    the step under way was begun anew.
+    """
+
+    attempt: int
+    seq: int
+    at: float
+    reason: str | None = None
+    step: bool = False
+
+
 class PartialReply(msgspec.Struct, frozen=True, kw_only=True):
     """A reply that was not released, as far as it got.
 
@@ -54,7 +90,8 @@ class PartialReply(msgspec.Struct, frozen=True, kw_only=True):
     whole, and partial_reason says by what evidence. text: of the last attempt, all steps joined.
     segments: everything, in order, earlier attempts too. doubt: why there may be more replies than
     those that were told with it, or a later one, which cannot be read; None: there are none.
-    app: the application whose it is; None: everybody's, of a client that names none.
+    app: the application whose it is; None: everybody's, of a client that names none. steps: where
+    steps begin, by attempt; retries: where attempts do.
     """
 
     stream_id: str
@@ -80,12 +117,15 @@ class PartialReply(msgspec.Struct, frozen=True, kw_only=True):
     wal_recovered: bool = True
     doubt: str | None = None
     app: str | None = None
+    steps: list[StepBegun] = []
+    retries: list[Retried] = []
 
     def messages(self, format: Format = "plain") -> list[dict[str, Any]]:  # noqa: A002
         """The last attempt as messages.
 
         "plain": one a step, with reasoning, tool calls and the keys that name its place in the
-        log (`_wal_stream` and `_wal_seq` are its identity; a larger `_wal_last_seq` replaces it).
+        log (`_wal_stream` and `_wal_seq` are its identity; a larger `_wal_last_seq` replaces it);
+        `_wal_info` is what `Reply.step` was told.
         "openai", "anthropic": what may be sent to the provider as it is. A reply that said
         nothing gives no message.
         """
@@ -116,6 +156,8 @@ class PartialReply(msgspec.Struct, frozen=True, kw_only=True):
         fields = {name: getattr(self, name) for name in self.__struct_fields__}
         fields["error"] = None if self.error is None else msgspec.structs.asdict(self.error)
         fields["gaps"] = [msgspec.structs.asdict(gap) for gap in self.gaps]
+        fields["steps"] = [msgspec.structs.asdict(step) for step in self.steps]
+        fields["retries"] = [msgspec.structs.asdict(one) for one in self.retries]
         fields["segments"] = []
         fields["messages"] = self.messages()
         safe = {name: wtf8.jsonable(value) for name, value in fields.items()}
@@ -128,11 +170,15 @@ class PartialReply(msgspec.Struct, frozen=True, kw_only=True):
             if segment.attempt == self.attempts - 1:
                 steps.setdefault(segment.step, []).append(segment)
         messages = []
+        begun = {one.step: one.info for one in self.steps if one.attempt == self.attempts - 1}
         told = list(steps.values())
         for step, following in zip_longest(told, told[1:]):
             message = plain_message(step)
             if message is not None:
-                messages.append(message | self._place(step, following))
+                message |= self._place(step, following)
+                if (info := begun.get(step[0].step)) is not None:
+                    message["_wal_info"] = info
+                messages.append(message)
         return messages
 
     def _place(self, step: list[Segment], following: list[Segment] | None) -> dict[str, Any]:
@@ -204,4 +250,12 @@ def from_recovered(recovered: wire.Recovered) -> PartialReply:
         segments=segments,
         doubt=recovered.doubt,
         app=recovered.app,
+        steps=[
+            StepBegun(one.attempt, one.step, one.seq, one.at_ms / 1000, opaque(one.info))
+            for one in recovered.steps
+        ],
+        retries=[
+            Retried(one.attempt, one.seq, one.at_ms / 1000, one.reason, one.step)
+            for one in recovered.retries
+        ],
     )

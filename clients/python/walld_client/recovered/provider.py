@@ -52,6 +52,7 @@ from walld_client.recovered.calls import (
     sendable_arguments,
     sendable_id,
 )
+from walld_client.recovered.plain_calls import with_plain_calls
 from walld_client.recovered.said import (
     Said,
     answer_of,
@@ -87,11 +88,15 @@ _BLANK_LINE: Final = "\n\n"
 
 
 def in_format(messages: list[dict[str, Any]], format: str) -> list[dict[str, Any]]:  # noqa: A002
-    """Messages as they are, but for text that a call parts, or as that provider takes them."""
+    """Messages as they are, but for text that a call parts and calls, which have one shape; or as
+    that provider takes them.
+    """
     messages = [set_apart(message) for message in messages]
     if format == "openai":
         return openai_messages(messages)
-    return anthropic_messages(messages) if format == "anthropic" else messages
+    if format == "anthropic":
+        return anthropic_messages(messages)
+    return [with_plain_calls(message) for message in messages]
 
 
 def set_apart(message: dict[str, Any]) -> dict[str, Any]:

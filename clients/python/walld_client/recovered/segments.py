@@ -28,7 +28,8 @@ class Segment(msgspec.Struct, frozen=True, kw_only=True):
     never taken as done), `result` (text, or decoded JSON). custom: `name` is the application's
     kind, `result` its payload. gap: `verdict` (dropped | torn | corrupt | unknown).
     truncated: true length in bytes where the client cut arguments, result or payload, else 0.
-    info: what the application said beside it.
+    info: what the application said beside it; of a tool that was told none, beside its result.
+    result_info: of a tool, what was said beside its result.
     """
 
     kind: str
@@ -47,6 +48,7 @@ class Segment(msgspec.Struct, frozen=True, kw_only=True):
     truncated: int = 0
     info: Any = None
     verdict: str | None = None
+    result_info: Any = None
 
     def to_dict(self) -> dict[str, Any]:
         """What this kind has, safe for JSON."""
@@ -60,8 +62,9 @@ class Segment(msgspec.Struct, frozen=True, kw_only=True):
             *_FIELDS.get(self.kind, ()),
         )
         fields = {name: wtf8.jsonable(getattr(self, name)) for name in names}
-        if self.info is not None:
-            fields["info"] = wtf8.jsonable(self.info)
+        for name in ("info", "result_info"):
+            if (said := getattr(self, name)) is not None:
+                fields[name] = wtf8.jsonable(said)
         return fields
 
 
@@ -104,6 +107,7 @@ def segment_from_wire(segment: wire.RecoveredSegment) -> Segment:
         truncated=segment.truncated_from,
         info=opaque(segment.info),
         verdict=segment.verdict,
+        result_info=opaque(segment.result_info),
     )
 
 

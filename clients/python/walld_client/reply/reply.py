@@ -24,7 +24,7 @@ from walld_client.encoding.event_frames import ID, pack_token
 from walld_client.encoding.model_words import MODEL_CALL
 from walld_client.encoding.redaction import redacted_json
 from walld_client.errors import Refused
-from walld_client.ids import checked_id
+from walld_client.ids import Entry, checked_id, id_in
 from walld_client.limits import NAME_BYTES_MAX, SHORT_TEXT_BYTES_MAX, TIMEOUT_SECONDS
 from walld_client.link import process
 from walld_client.link.ack_handler import DRAIN_LEVELS
@@ -158,10 +158,15 @@ class ReplyBase:
     # --- tools ---
 
     def tool(
-        self, name: str, arguments: object = None, *, call_id: str | None = None, **info: Any
+        self,
+        name: str,
+        arguments: object = None,
+        *,
+        call_id: str | Entry | None = None,
+        **info: Any,
     ) -> int:
         """A tool call; the same `call_id` again updates it. Without one it is "<stream>:<seq>"."""
-        call_id = checked_id(call_id, "call_id") if call_id else None
+        call_id = id_in(call_id, "call_id") if call_id else None
         name = value_encoding.clean(name, NAME_BYTES_MAX)
         encoded, true_bytes = None, 0
         if arguments is not None:
@@ -175,11 +180,11 @@ class ReplyBase:
 
         return self._say(made)
 
-    def tool_arguments(self, delta: str, *, call_id: str) -> int:
+    def tool_arguments(self, delta: str, *, call_id: str | Entry) -> int:
         """The next piece of a call's JSON arguments, as the provider streams them."""
         if seq := say_arguments(self._link, self._stream, call_id, delta):
             return seq
-        call_id = checked_id(call_id, "call_id")
+        call_id = id_in(call_id, "call_id")
         events = [messages.ToolArguments(ID, ID, call_id, piece) for piece in self._pieces(delta)]
         return say(self._link, self._stream, events)
 
@@ -187,7 +192,7 @@ class ReplyBase:
         self,
         result: object,
         *,
-        call_id: str | None = None,
+        call_id: str | Entry | None = None,
         name: str | None = None,
         failed: bool = False,
         **info: Any,
@@ -197,7 +202,7 @@ class ReplyBase:
         Without `call_id` it belongs to the newest open call of that name, or, where no name is
         given either, to the one open call; else it stands alone.
         """
-        call_id = checked_id(call_id, "call_id") if call_id else None
+        call_id = id_in(call_id, "call_id") if call_id else None
         name = value_encoding.clean(name, NAME_BYTES_MAX) if name else None
         is_json = not isinstance(result, str)
         encoded, true_bytes = self._cut_text(result, is_json)

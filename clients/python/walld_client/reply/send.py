@@ -16,7 +16,7 @@ from functools import partial
 import msgspec
 from walld_client.encoding import event_frames
 from walld_client.encoding.event_frames import ID
-from walld_client.ids import checked_id
+from walld_client.ids import Entry, id_in
 from walld_client.limits import SHORT_TEXT_BYTES_MAX
 from walld_client.link import process
 from walld_client.link.fork_flag import is_owner
@@ -98,11 +98,11 @@ def say_reasoning(link: Link, stream: Stream, text: object) -> int:
     return _say_short(link, stream, None, text)
 
 
-def say_arguments(link: Link, stream: Stream, call_id: str, delta: object) -> int:
+def say_arguments(link: Link, stream: Stream, call_id: str | Entry, delta: object) -> int:
     """The same of a piece of a call's arguments. ValueError for what is no id."""
     known, packed = stream.call
     if type(call_id) is not str or call_id != known:
-        plain = checked_id(call_id, "call_id")  # a class of its own may be equal to another id
+        plain = id_in(call_id, "call_id")  # a class of its own may be equal to another id
         packed = msgspec.msgpack.encode(plain)
         stream.call = plain, packed
     return _say_short(link, stream, packed, delta)

@@ -24,7 +24,7 @@ from walld_client.wire import messages as wire
 if TYPE_CHECKING:
     from walld_client.session.append_steps import Appending
 
-__all__ = ["adopted", "orphans"]
+__all__ = ["adopted", "orphans", "resolved"]
 
 _STARTED: Final = "_wal_started_at"
 
@@ -55,6 +55,12 @@ def adopted(
     made: list[Entry] = []
     for entries in _requests((yield from session.made(drafts))):
         made += yield from session.placed(entries, synced=True)
+    yield from resolved(session, reply)
+    return made
+
+
+def resolved(session: Appending, reply: PartialReply) -> Steps[None]:
+    """What it says is safe elsewhere. Refused where it grew, or its owner lives."""
     answer = yield Asked(
         lambda request_id: wire.Resolve(
             request_id, reply.stream_id, reply.last_seq, None, session.seen()
@@ -62,7 +68,6 @@ def adopted(
         again=False,
     )
     decode_bool(answer)  # False: somebody else did it meanwhile
-    return made
 
 
 def _place(

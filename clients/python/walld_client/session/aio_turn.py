@@ -10,7 +10,7 @@ from types import TracebackType
 from typing import Any
 
 from walld_client.aio_steps import AsyncAsks, Awaited, awaited, run
-from walld_client.argument_checks import Ident, as_declared
+from walld_client.argument_checks import EntryId, Ident, as_declared
 from walld_client.reply.aio_reply import Reply
 from walld_client.session.turn import TurnFacts
 from walld_client.session.turn_steps import TurnSteps
@@ -44,7 +44,7 @@ class Turn(TurnFacts, Awaited[TurnSteps]):
         self,
         *,
         stream_id: Ident | None = None,
-        parent: Ident | None = None,
+        parent: EntryId | None = None,
         auto_release: bool = True,
         **meta: Any,
     ) -> Opening:

@@ -9,16 +9,27 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from walld_client.argument_checks import Count, Dict, Dicts, Ident, Name, Seq, Source, checked_list
+from walld_client.argument_checks import (
+    Count,
+    Dict,
+    Dicts,
+    EntryId,
+    Ident,
+    Name,
+    Seq,
+    Source,
+    checked_list,
+    wrong,
+)
 from walld_client.encoding.entry_names import names_of
 from walld_client.encoding.redaction import redacted
 from walld_client.errors import Refused, Unavailable
-from walld_client.ids import checked_id
+from walld_client.ids import Entry, checked_id, id_in, id_of
 from walld_client.limits import PAYLOAD_BYTES_MAX
 from walld_client.query.requests import decode_placed
 from walld_client.session import artifacts, entries, truncation
 from walld_client.session.append_queue import AppendQueue, delivered
-from walld_client.session.entries import Artifact, Draft, Entry, draft
+from walld_client.session.entries import Artifact, Draft, draft
 from walld_client.steps import Asked, Steps
 from walld_client.wire import messages as wire
 
@@ -60,14 +71,14 @@ class Appending:
         type: Name,  # noqa: A002
         payload: Dict | None = None,
         *,
-        id: Ident | None = None,  # noqa: A002
-        parent: Ident | None = None,
-        turn: Ident | None = None,
+        id: EntryId | None = None,  # noqa: A002
+        parent: EntryId | None = None,
+        turn: EntryId | None = None,
         key: Ident | None = None,
         once: bool = False,
         leaf: bool = True,
-        cause: Ident | None = None,
-        correlation: Ident | None = None,
+        cause: EntryId | None = None,
+        correlation: EntryId | None = None,
         expected_seq: Seq | None = None,
         synced: bool = False,
         wait: bool = True,
@@ -132,14 +143,14 @@ class Appending:
         role: Name,
         content: Any,
         *,
-        id: Ident | None = None,  # noqa: A002
-        parent: Ident | None = None,
-        turn: Ident | None = None,
+        id: EntryId | None = None,  # noqa: A002
+        parent: EntryId | None = None,
+        turn: EntryId | None = None,
         key: Ident | None = None,
         once: bool = False,
         leaf: bool = True,
-        cause: Ident | None = None,
-        correlation: Ident | None = None,
+        cause: EntryId | None = None,
+        correlation: EntryId | None = None,
         expected_seq: Seq | None = None,
         synced: bool = False,
         wait: bool = True,
@@ -168,34 +179,42 @@ class Appending:
     def edit(
         self,
         /,
-        target: str | Sequence[Mapping[str, Any]],
-        message: Dict | None = None,
+        target: str | Entry | Sequence[Mapping[str, Any]],
+        message: Any = None,
         **fields: Any,
     ) -> Steps[Entry]:
         """Replace a message, named by its id or message_id; or the whole list by another.
 
-        The new message is given as a dict, or as role=, content= and what else there is of it.
+        The new message is its content (a text or a list), or a dict, or role=, content= and what
+        else there is of it; where no role is given it has that of the message there.
         What was there stays in the log. A message of a list is named by the `_message_id` it has
         there, a summary by its compaction. Refused (`unknown_target`) where nothing would change:
         what was undone, what a list took the place of, what is no message. To know, it reads the
         session.
         """
-        if not isinstance(target, str):
+        if not isinstance(target, (str, Entry)):
             listed = checked_list(target, "target", "messages (or a str, an id)", Mapping)
             if message is not None or fields:
                 raise TypeError("edit() of one message needs its id, a str; of a list nothing else")
             return (yield from self._listed("message_edit", "messages", listed))
-        new = {**(message or {}), **fields}
+        new = _edited(message, fields)
+        target = id_in(target, "target")
+        found = yield from self.edit_target(target, with_role="role" not in new)
+        role = found.pop("role", None)
         if "role" not in new:
-            text = "edit() of one message needs the message that takes its place, with its role"
-            raise TypeError(f"{text}; got {', '.join(map(repr, new))[:100] or 'none'}")
-        found = yield from self.edit_target(checked_id(target, "target"))
+            if role is None and "why" not in found:
+                found["why"] = "a message of this branch"
+            new = {"role": role} | new
         if "why" in found:
             raise Refused("unknown_target", target, found["why"], "an edit would change nothing")
         return (yield from self.append("message_edit", {**found, "message": new}))
 
-    def edit_target(self, name: str) -> Steps[dict[str, str]]:
-        """What an edit of a message that is named so changes, or why nothing."""
+    def edit_target(self, name: str, *, with_role: bool) -> Steps[dict[str, str]]:
+        """What an edit of a message that is named so changes, or why nothing; role: its role."""
+        raise NotImplementedError
+
+    def tip_of(self, branch: str | Entry, refused: Refused) -> Steps[str | None]:
+        """The last entry of the branch of that name; None before the first."""
         raise NotImplementedError
 
     def line(self, seq: int) -> Steps[dict[str, Any]]:
@@ -206,7 +225,7 @@ class Appending:
         """Take the last n messages off; more than there are empties the session."""
         return (yield from self.append("undo", {"n": n}))
 
-    def label(self, id: Ident, text: str | None) -> Steps[Entry]:  # noqa: A002
+    def label(self, id: EntryId, text: str | None) -> Steps[Entry]:  # noqa: A002
         """Name an entry; None takes the name off."""
         return (yield from self.append("label", {"target": id, "text": text}))
 
@@ -219,12 +238,23 @@ class Appending:
         return (yield from self.append("model_change", {"model": model}))
 
     def branch(
-        self, at: Ident | None, name: str | None = None, *, summary: str | None = None
+        self, at: EntryId | None, name: str | None = None, *, summary: str | None = None
     ) -> Steps[Entry]:
         """What is appended next hangs on entry `at`; None: before the first one.
 
-        summary: of the branch that is left, which messages() has as the user's from here on.
+        name: what the branch that begins there is called. Where `at` is such a name, and no
+        entry's id, that branch goes on. summary: of the branch that is left, which messages() has
+        as the user's from here on.
         """
+        try:
+            return (yield from self._moved(at, name, summary))
+        except Refused as error:
+            if error.code != "unknown_target" or at is None:
+                raise
+            tip = yield from self.tip_of(at, error)
+            return (yield from self._moved(tip, name or id_of(at), summary))
+
+    def _moved(self, at: str | Entry | None, name: str | None, summary: str | None) -> Steps[Entry]:
         drafts = [draft("leaf", {"target": at} | ({"name": name} if name else {}))]
         if summary is not None:
             drafts.append(draft("branch_summary", {"target": at, "text": summary}))
@@ -233,7 +263,7 @@ class Appending:
     def compact(
         self,
         summary: str | None = None,
-        first_kept: Ident | None = None,
+        first_kept: EntryId | None = None,
         *,
         replacement: Dicts | None = None,
     ) -> Steps[Entry]:
@@ -254,7 +284,7 @@ class Appending:
         media_type: str | None = None,
         *,
         name: str | None = None,
-        turn: Ident | None = None,
+        turn: EntryId | None = None,
     ) -> Steps[Artifact]:
         """Keep bytes, or the file of that path, beside the session; the event names them."""
         uploaded = artifacts.upload(self.session_id, source, media_type, name)
@@ -350,6 +380,22 @@ class Appending:
         if len(placed) != len(made):
             raise Unavailable(f"walld placed {len(placed)} of {len(made)} entries")
         return [Entry(one.id, one.seq, one.is_new) for one in placed]
+
+
+def _edited(message: Any, fields: dict[str, Any]) -> dict[str, Any]:
+    """The message that takes another's place, perhaps without a role."""
+    if isinstance(message, Mapping):
+        new = {**message, **fields}
+    elif isinstance(message, (str, list, tuple)) and "content" not in fields:
+        new = {"content": message, **fields}
+    elif message is None:
+        new = dict(fields)
+    else:
+        raise wrong("message", "a text, a list of blocks or a dict", message)
+    if new.keys().isdisjoint(("role", "content")):
+        text = "edit() of one message needs the message that takes its place, or its content"
+        raise TypeError(f"{text}; got {', '.join(map(repr, new))[:100] or 'none'}")
+    return new
 
 
 _FIELDS = dict.fromkeys(

@@ -17,11 +17,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
 import msgspec
-from walld_client.argument_checks import Dict, Ident, Name, as_declared
+from walld_client.argument_checks import Dict, EntryId, Ident, Name, as_declared
 from walld_client.encoding import value_encoding
 from walld_client.encoding.cycle_check import Trail, taken_apart
 from walld_client.errors import Unavailable
-from walld_client.ids import new_entry_id
+from walld_client.ids import Entry, new_entry_id
 from walld_client.limits import APPEND_BYTES_MAX, PAYLOAD_BYTES_MAX
 from walld_client.wire import messages
 
@@ -57,14 +57,6 @@ _NAMED_BYTES = 8 * 1024
 """A message whose content is an artifact: its preview, every letter an escape, and its name."""
 
 
-class Entry(msgspec.Struct, frozen=True):
-    """Where an entry stands in its session. is_new: False where it was there already."""
-
-    id: str
-    seq: int
-    is_new: bool = True
-
-
 class MessagePage(list[dict[str, Any]]):
     """Messages, in order. before: `messages(last=n, before=...)` takes it for the page in front of
     these; None where nothing stands there, or all were asked for.
@@ -93,14 +85,14 @@ def draft(
     type: Name,  # noqa: A002
     payload: Dict,
     *,
-    id: Ident | None = None,  # noqa: A002
+    id: EntryId | None = None,  # noqa: A002
     key: Ident | None = None,
     once: bool = False,
     leaf: bool = True,
-    parent: Ident | None = None,
-    turn: Ident | None = None,
-    cause: Ident | None = None,
-    correlation: Ident | None = None,
+    parent: EntryId | None = None,
+    turn: EntryId | None = None,
+    cause: EntryId | None = None,
+    correlation: EntryId | None = None,
 ) -> Draft:
     """An entry to append. Raises TypeError or ValueError for what is none.
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, Literal
 
-from walld_client.argument_checks import Beginning, Count, Ident, PathOrDict, Seconds, Sources
+from walld_client.argument_checks import Count, EntryId, Ident, PathOrDict, Place, Seconds, Sources
 from walld_client.limits import SUBMIT_SECONDS
 from walld_client.reply.reply import Reply
 from walld_client.session.session_steps import SessionSteps
@@ -73,7 +73,7 @@ class Session(Blocking[SessionSteps]):
         content: Any,
         *,
         message_id: Ident | None = None,
-        retry_of: Ident | None = None,
+        retry_of: EntryId | None = None,
         stream_id: Ident | None = None,
         attachments: Sources = (),
         model: str | None = None,
@@ -130,11 +130,11 @@ class Session(Blocking[SessionSteps]):
         )
         return self._turn(run(self._query, made))
 
-    def turn(self, turn_id: Ident | None = None, *, stream_id: Ident | None = None) -> Turn:
+    def turn(self, turn_id: EntryId | None = None, *, stream_id: Ident | None = None) -> Turn:
         """A turn by its id or by a stream of its replies. Refused where there is none."""
         return self._turn(run(self._query, find_turn(self._steps, turn_id, stream_id)))
 
-    def fork(self, at: Beginning | None, new_id: Ident, whole: bool = False) -> Session:
+    def fork(self, at: Place | None, new_id: Ident, whole: bool = False) -> Session:
         """A new session from the path to entry `at`; whole: every branch.
 
         at: None for the leaf, "" for before the first entry.
@@ -146,8 +146,8 @@ class Session(Blocking[SessionSteps]):
         self,
         id: Ident,  # noqa: A002
         *,
-        call_id: Ident,
-        turn: Ident | None = None,
+        call_id: EntryId,
+        turn: EntryId | None = None,
         stream_id: Ident | None = None,
         n: Count | None = None,
     ) -> Session:

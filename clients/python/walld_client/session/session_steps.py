@@ -20,18 +20,21 @@ from walld_client.argument_checks import (
     Beginning,
     Count,
     Dict,
+    EntryId,
     Files,
     Ident,
     Name,
     Path,
     PathOrDict,
+    Place,
     Seq,
     Time,
     as_declared,
     wrong,
 )
 from walld_client.encoding.value_encoding import brief
-from walld_client.errors import Refused, Unavailable
+from walld_client.errors import Refused, Unavailable, Unsupported
+from walld_client.ids import id_of
 from walld_client.limits import BACKOFF_SECONDS_MIN, EVENTS_PAGE, ID_BYTES_MAX
 from walld_client.query.damage_log import told
 from walld_client.query.requests import decode_page, decode_placed, decode_view
@@ -88,14 +91,15 @@ class SessionSteps(Appending):
     def messages(
         self,
         format: str = "plain",  # noqa: A002
-        branch: Ident | None = None,
+        branch: EntryId | None = None,
         compacted: bool = True,
         unknown: Literal["say", "drop"] = "say",
         *,
         last: Count | None = None,
         before: str | None = None,
     ) -> Steps[MessagePage | None]:
-        """The messages up to the leaf, or up to entry `branch`. None: never written.
+        """The messages up to the leaf, or up to entry `branch`, or to the last one of the branch
+        that is called so. None: never written.
 
         "plain": as they were appended, tool results included. "openai", "anthropic": safe to send.
         A reply of a turn that is not released stands in its turn. unknown: "drop" leaves out calls
@@ -124,7 +128,15 @@ class SessionSteps(Appending):
             asked["last"] = last
         if before is not None:
             asked["before"] = before
-        found = yield from self.project("messages", **asked)
+        try:
+            found = yield from self.project("messages", **asked)
+        except Refused as error:
+            if error.code != "unknown_entry" or branch is None:
+                raise
+            asked["branch"] = yield from self.tip_of(branch, error)
+            if asked["branch"] is None:
+                return MessagePage()
+            found = yield from self.project("messages", **asked)
         if found is None:
             return None
         listed = found if last is None else found["messages"]
@@ -155,10 +167,11 @@ class SessionSteps(Appending):
         arguments = {name: value for name, value in arguments.items() if value is not None}
         return (yield from self.project("find", **arguments)) or []
 
-    def events(self, after: Seq = 0, branch: Ident | None = None) -> Steps[list[dict[str, Any]]]:
+    def events(self, after: Seq = 0, branch: EntryId | None = None) -> Steps[list[dict[str, Any]]]:
         """Events with seqs above `after`, as they stand in the log.
 
-        branch: only those on the path from the root to that entry.
+        branch: only those on the path from the root to that entry, or to the last of the branch of
+        that name.
         """
         found: list[dict[str, Any]] = []
         breaks: list[dict[str, Any]] = []
@@ -178,7 +191,12 @@ class SessionSteps(Appending):
         self.breaks = told(self.session_id, breaks)
         if branch is None or not found:
             return found
-        return [one for one in _path(found, branch, self.session_id) if one["seq"] > after]
+        try:
+            path = _path(found, id_of(branch), self.session_id)
+        except Refused as error:
+            tip = yield from self.tip_of(branch, error)
+            path = [] if tip is None else _path(found, tip, self.session_id)
+        return [one for one in path if one["seq"] > after]
 
     def state(self) -> Steps[dict[str, Any] | None]:
         """Turns, tools, settings, model, leaf: where the session stands. None: never written."""
@@ -188,9 +206,9 @@ class SessionSteps(Appending):
     def project(self, /, name: Name, **arguments: Any) -> Steps[Any]:
         """A view of the session by name; None where it was never written.
 
-        messages, state, turn, tree, transcript, trace, audit, eval, pending, resume, explain,
-        edit_target, find. A transcript has what was put beside the session; the others have what
-        names it.
+        messages, state, turn, tree, branches, transcript, trace, audit, eval, pending, resume,
+        explain, edit_target, find. A transcript has what was put beside the session; the others
+        have what names it.
         """
         yield from self.delivered()
         text = entries.json_text(arguments)
@@ -276,7 +294,7 @@ class SessionSteps(Appending):
 
     def settle(
         self,
-        call_id: Ident,
+        call_id: EntryId,
         word: Literal["ran", "did_not_run", "granted", "denied"],
         *,
         result: Any = None,
@@ -284,7 +302,7 @@ class SessionSteps(Appending):
         by: str | None = None,
         scope: Dict | None = None,
         expires_at: Time | None = None,
-        turn: Ident | None = None,
+        turn: EntryId | None = None,
         stream_id: Ident | None = None,
         n: Count | None = None,
         force: bool = False,
@@ -305,6 +323,7 @@ class SessionSteps(Appending):
         """
         if word not in _SETTLED:
             raise ValueError(f"word must be one of {', '.join(_SETTLED)}, got {brief(word)}")
+        call_id, turn = id_of(call_id), None if turn is None else id_of(turn)
         tries = 0
         while True:
             tries += 1
@@ -423,10 +442,20 @@ class SessionSteps(Appending):
         return dict(then.get("files") or ()), gate.get("as_of")
 
     @as_declared
-    def forked(self, at: Beginning | None, new_id: Ident, whole: bool) -> Steps[SessionSteps]:
+    def forked(self, at: Place | None, new_id: Ident, whole: bool) -> Steps[SessionSteps]:
         """The session that `fork` makes."""
         other = SessionSteps(new_id, self._redact, self._seen, self._append_queue, self._app)
         yield from self.delivered()
+        try:
+            yield from self._forked(None if at is None else id_of(at), new_id, whole)
+        except Refused as error:
+            if error.code != "unknown_entry" or at is None:
+                raise
+            tip = yield from self.tip_of(at, error)
+            yield from self._forked("" if tip is None else tip, new_id, whole)
+        return other
+
+    def _forked(self, at: str | None, new_id: str, whole: bool) -> Steps[None]:
         session_id, seen = self.session_id, self._seen
         answer = yield Asked(
             lambda request_id: wire.Fork(
@@ -435,21 +464,21 @@ class SessionSteps(Appending):
             again=False,
         )
         decode_placed(answer)
-        return other
 
     @as_declared
     def child(
         self,
         id: Ident,  # noqa: A002
         *,
-        call_id: Ident,
-        turn: Ident | None = None,
+        call_id: EntryId,
+        turn: EntryId | None = None,
         stream_id: Ident | None = None,
         n: Count | None = None,
     ) -> Steps[SessionSteps]:
         """The session of the sub-agent whose work a call is; `session.child` says what follows."""
         if id == self.session_id:
             raise ValueError(f"id of child must be another session's, got {brief(id)}, this one's")
+        call_id, turn = id_of(call_id), None if turn is None else id_of(turn)
         other = self._child(id)
         of = yield from self.named_call(id, call_id, turn, stream_id, n)
         # An older daemon knows no such view: Unsupported, since it would keep the entries unread.
@@ -525,10 +554,25 @@ class SessionSteps(Appending):
         other._parent = self
         return other
 
-    def edit_target(self, name: str) -> Steps[dict[str, str]]:
-        """What an edit of a message that is named so changes, or why nothing."""
-        found: dict[str, str] | None = yield from self.project("edit_target", of=name)
+    def edit_target(self, name: str, *, with_role: bool) -> Steps[dict[str, str]]:
+        """What an edit of a message that is named so changes, or why nothing; role: its role."""
+        asked = {"role": True} if with_role else {}
+        found: dict[str, str] | None = yield from self.project("edit_target", of=name, **asked)
         return {"target": name} if found is None else found
+
+    def tip_of(self, branch: str | Entry, refused: Refused) -> Steps[str | None]:
+        """The last entry of the branch of that name; None before the first.
+
+        refused: what is raised where there is none, and where the daemon knows no such view.
+        """
+        try:
+            named = yield from self.project("branches")
+        except Unsupported:
+            raise refused from None
+        if named is None or (name := id_of(branch)) not in named:
+            raise refused
+        tip: str | None = named[name]["leaf"]
+        return tip
 
     def turn_facts(
         self, turn_id: str | None, stream_id: str | None

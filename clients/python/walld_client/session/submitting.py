@@ -16,10 +16,18 @@ import time
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from walld_client.argument_checks import Dict, Ident, PathOrDict, Seconds, Sources, as_declared
+from walld_client.argument_checks import (
+    Dict,
+    EntryId,
+    Ident,
+    PathOrDict,
+    Seconds,
+    Sources,
+    as_declared,
+)
 from walld_client.encoding.value_encoding import brief
 from walld_client.errors import Blocked, NotDurable, Refused, Unavailable
-from walld_client.ids import new_entry_id
+from walld_client.ids import id_of, new_entry_id
 from walld_client.limits import BACKOFF_SECONDS_MIN
 from walld_client.query.requests import is_passing
 from walld_client.session import artifacts, entries
@@ -43,7 +51,7 @@ def submit(
     content: Any,
     *,
     message_id: Ident | None,
-    retry_of: Ident | None,
+    retry_of: EntryId | None,
     stream_id: Ident | None,
     attachments: Sources,
     model: str | None,
@@ -66,7 +74,8 @@ def submit(
         payload["calls"] = calls
     if meta:
         payload["meta"] = meta
-    steps = _submit(session, turn_id, payload, retry_of, message_id is None, attachments)
+    retried = None if retry_of is None else id_of(retry_of)
+    steps = _submit(session, turn_id, payload, retried, message_id is None, attachments)
     try:
         return (yield from within(timeout, steps))
     except (Unavailable, Refused) as error:
@@ -97,7 +106,12 @@ def resume(
         raise ValueError(f"accept must be 'check' or None, got {brief(accept)}")
     began = time.monotonic()
     judged = _Judged(
-        session, workspace, policy, dict(checked or {}), accept == "check", began + timeout
+        session,
+        workspace,
+        policy,
+        {id_of(name): word for name, word in (checked or {}).items()},
+        accept == "check",
+        began + timeout,
     )
     try:
         return (yield from within(timeout, _resume(judged)))

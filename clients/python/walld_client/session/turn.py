@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from walld_client.argument_checks import Ident, as_declared
+from walld_client.argument_checks import EntryId, Ident, as_declared
 from walld_client.reply.reply import Reply
 from walld_client.session.turn_steps import TurnSteps
 from walld_client.steps import Asks, Blocking, blocking, run
@@ -83,7 +83,7 @@ class Turn(TurnFacts, Blocking[TurnSteps]):
         self,
         *,
         stream_id: Ident | None = None,
-        parent: Ident | None = None,
+        parent: EntryId | None = None,
         auto_release: bool = True,
         **meta: Any,
     ) -> Reply:

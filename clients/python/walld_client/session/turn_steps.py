@@ -20,6 +20,7 @@ from typing import Any
 from walld_client.argument_checks import (
     Count,
     Dict,
+    EntryId,
     ExitCode,
     FileHashes,
     Ident,
@@ -28,11 +29,11 @@ from walld_client.argument_checks import (
     checked_word,
 )
 from walld_client.errors import Refused, Unavailable
-from walld_client.ids import new_entry_id, new_stream_id
+from walld_client.ids import Entry, id_of, new_entry_id, new_stream_id
 from walld_client.query.requests import is_passing
 from walld_client.reply.open_calls import OpenCalls
 from walld_client.reply.reply import ReplyBase, open_calls_of
-from walld_client.session.entries import Draft, Entry, draft
+from walld_client.session.entries import Draft, draft
 from walld_client.session.fingerprint import file_hashes, file_pieces
 from walld_client.session.session_steps import SessionSteps
 from walld_client.steps import Done, Steps
@@ -154,10 +155,10 @@ class TurnSteps:
         *,
         side_effect: str,
         resume_policy: str,
-        call_id: Ident | None = None,
+        call_id: EntryId | None = None,
         idempotency: str | None = None,
         key: str | None = None,
-        supersedes: Ident | None = None,
+        supersedes: EntryId | None = None,
         **fields: Any,
     ) -> Steps[Entry]:
         """A tool is about to be called. Without a call_id the entry's own id is it.
@@ -172,7 +173,7 @@ class TurnSteps:
         if idempotency is not None:
             checked_word("idempotency", idempotency, IDEMPOTENCY)
         drawn = new_entry_id()
-        call_id = drawn if call_id is None else call_id
+        call_id = drawn if call_id is None else id_of(call_id)
         self._within.discard(call_id)
         told = {
             "tool": tool,
@@ -192,7 +193,7 @@ class TurnSteps:
         return entry
 
     def decision(
-        self, /, call_id: Ident, verdict: str, reason: str | None = None, **fields: Any
+        self, /, call_id: EntryId, verdict: str, reason: str | None = None, **fields: Any
     ) -> Steps[Entry]:
         """What a policy said of the call."""
         told = {"verdict": verdict} | ({} if reason is None else {"reason": reason})
@@ -201,7 +202,7 @@ class TurnSteps:
     def approval(
         self,
         /,
-        call_id: Ident,
+        call_id: EntryId,
         state: str,
         *,
         by: str | None = None,
@@ -224,7 +225,7 @@ class TurnSteps:
         return (yield from self._of_tool("tool_approval", call_id, given, fields))
 
     def tool_started(
-        self, /, call_id: Ident, pid: Count | None = None, **fields: Any
+        self, /, call_id: EntryId, pid: Count | None = None, **fields: Any
     ) -> Steps[Entry]:
         """The effect may happen from here on.
 
@@ -243,7 +244,7 @@ class TurnSteps:
     def tool_finished(
         self,
         /,
-        call_id: Ident,
+        call_id: EntryId,
         result: Any = None,
         *,
         failed: bool = False,
@@ -275,7 +276,7 @@ class TurnSteps:
                 yield from self.session.append("lifecycle", part, turn=self.turn_id)
         return (yield from self._of_tool("tool_finished", call_id, told, fields))
 
-    def observation(self, /, call_id: Ident, text: str, **fields: Any) -> Steps[Entry]:
+    def observation(self, /, call_id: EntryId, text: str, **fields: Any) -> Steps[Entry]:
         """What the model is told of the result."""
         return (yield from self._of_tool("observation", call_id, {"text": text}, fields))
 
@@ -307,7 +308,7 @@ class TurnSteps:
     def _of_tool(
         self,
         type: str,  # noqa: A002
-        call_id: str,
+        call_id: str | Entry,
         told: dict[str, Any],
         fields: dict[str, Any],
         *,
@@ -321,6 +322,7 @@ class TurnSteps:
         """
         if taken := sorted((_RESERVED | told.keys()) & fields.keys()):
             raise TypeError(f"{', '.join(taken)} of {type} is not the application's to give")
+        call_id = id_of(call_id)
         payload = {"call_id": call_id, **told, **fields}
         cause = told.get("said") or self._latest.get(call_id)
         one = draft(type, payload, id=id, once=True, turn=self.turn_id, cause=cause)
@@ -331,11 +333,12 @@ class TurnSteps:
 
 @as_declared
 def find_turn(
-    session: SessionSteps, turn_id: Ident | None, stream_id: Ident | None
+    session: SessionSteps, turn_id: EntryId | None, stream_id: Ident | None
 ) -> Steps[TurnSteps]:
     """The turn of that id, or the one that a stream replies to. Refused where there is none."""
     if (turn_id is None) == (stream_id is None):
         raise TypeError("turn() takes a turn_id or a stream_id")
+    turn_id = None if turn_id is None else id_of(turn_id)
     facts = yield from session.turn_facts(turn_id, stream_id)
     if facts is not None:
         streams, message_id = facts.get("stream_ids") or [], facts.get("message_id") or ""

@@ -14,6 +14,7 @@ Halves join up when the reply is read (`walld_client.recovered.partial`).
 
 from __future__ import annotations
 
+import msgspec
 from walld_client.wire.ledger_messages import (
     OF_ITS_SESSION,
     OF_THIS_MOMENT,
@@ -77,6 +78,7 @@ __all__ = [
     "ReplyError",
     "Resolve",
     "Resume",
+    "Retried",
     "Retry",
     "Run",
     "Seen",
@@ -85,6 +87,7 @@ __all__ = [
     "Start",
     "Status",
     "Step",
+    "StepBegun",
     "ToAgent",
     "ToQuery",
     "Token",
@@ -490,6 +493,8 @@ class RecoveredSegment(Message, frozen=True):
     arguments: JSON text so far. result: text, or JSON text where result_json; payload of custom.
     outcome of a tool: "done" | "failed" | "unknown" (no result seen: never taken as done).
     truncated_from: true length where the client cut it, else 0.
+    info: what the program said beside it; of a tool that was told none, beside its result.
+    result_info: of a tool, beside its result.
     """
 
     kind: str
@@ -509,13 +514,37 @@ class RecoveredSegment(Message, frozen=True):
     truncated_from: int = 0
     info: bytes | None = None
     verdict: str | None = None
+    result_info: bytes | None = None
+
+
+class StepBegun(Message, frozen=True):
+    """Where a step of a reply begins, and what its Step said. The first step of a reply has none.
+
+    One that stands in a later attempt, too, is told for each.
+    """
+
+    attempt: int
+    step: int
+    seq: int
+    at_ms: int
+    info: bytes | None = None
+
+
+class Retried(Message, frozen=True):
+    """Where an attempt of a reply begins, and why. step: of the step under way alone."""
+
+    attempt: int
+    seq: int
+    at_ms: int
+    reason: str | None = None
+    step: bool = False
 
 
 class Recovered(Message, frozen=True):
     """A reply as far as it got. Statuses: live | complete | cancelled | errored | crashed.
 
     doubt: of the answer it is in, why there may be more replies than it has, or a later one.
-    app: as its Start says.
+    app: as its Start says. steps: by attempt, in order.
     """
 
     stream_id: str
@@ -540,6 +569,8 @@ class Recovered(Message, frozen=True):
     segments: list[RecoveredSegment]
     doubt: str | None = None
     app: str | None = None
+    steps: list[StepBegun] = msgspec.field(default_factory=list)
+    retries: list[Retried] = msgspec.field(default_factory=list)
 
 
 FromAgent = Hello | Resume | Drain | Event

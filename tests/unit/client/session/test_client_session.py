@@ -143,7 +143,7 @@ NESTED = reduce(lambda inner, _: {"a": inner}, range(5000), {})
         ("edit", ("m1",), TypeError),
         ("compact", (), TypeError),
         ("compact", ("so far",), TypeError),
-        ("edit", ("m1", {"content": "no role"}), TypeError),
+        ("edit", ("m1", {"mine": "neither role nor content"}), TypeError),
         ("messages", ("xml",), ValueError),
         ("find", ("a", "", 0), ValueError),
         ("turn", (), TypeError),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from itertools import permutations
 from typing import Any
 
@@ -125,7 +126,8 @@ def test_of_a_reply_without_a_turn_and_of_a_call_that_others_name_no_message_is_
     assert [one["role"] for one in messages(log.events) or ()] == ["user"]
     intend(log, "t1", "started")
     (made,) = (messages(log.events) or [])[1:]
-    assert [one["arguments"] for one in made["tool_calls"]] == [PROD], "the journal has them"
+    told = [json.loads(one["arguments"]) for one in made["tool_calls"]]
+    assert told == [PROD], "the journal has them"
     assert calls(log) == OPEN
 
 

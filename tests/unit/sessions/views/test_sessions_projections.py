@@ -12,8 +12,8 @@ from walld.sessions.views.messages import messages
 from walld.sessions.views.projections import PROJECTIONS, project
 
 NAMES = (
-    "messages state turn tree transcript trace audit eval pending resume explain child edit_target"
-    " find"
+    "messages state turn tree branches transcript trace audit eval pending resume explain child"
+    " edit_target find"
 )
 
 

@@ -6,7 +6,7 @@ import msgspec
 from session_log import Log
 
 from walld.sessions.state.path import path_events, places
-from walld.sessions.views.tree import labels_of, tree
+from walld.sessions.views.tree import branches, labels_of, tree
 
 
 def branched() -> Log:
@@ -33,6 +33,37 @@ def test_nodes_say_where_they_hang() -> None:
     assert nodes["e2"]["summaries"] == ["went wrong"]
     assert len(nodes["e2"]["text"]) == 120
     assert "label" not in nodes["e1"]
+
+
+def ends(log: Log) -> dict[str, tuple[str | None, str | None]]:
+    return {name: (one["at"], one["leaf"]) for name, one in branches(log.events).items()}
+
+
+def test_a_branch_with_a_name_goes_on_where_its_last_entry_is_the_leaf() -> None:
+    log = branched()
+    assert ends(log) == {"second try": ("e1", "e5")}
+    log.add("leaf", {"target": "e1", "name": "third"})
+    log.add("leaf", {"target": "e1", "name": "fourth"})
+    assert ends(log)["third"] == ends(log)["fourth"] == ("e1", "e1")
+    log.say("user", "on the fourth")  # e9
+    log.add("leaf", {"target": "e5"})
+    log.say("user", "on the second, by its last entry")
+    log.add("leaf", {"target": "e4"})
+    log.say("user", "on none: beside it")
+    log.add("leaf", {"target": "e1", "name": "third"})
+    log.say("user", "on the third")
+    told = {"second try": ("e1", "e11"), "third": ("e1", "e15"), "fourth": ("e1", "e9")}
+    assert ends(log) == told
+    log.add("leaf", {"target": "e9", "name": "fourth"})
+    log.add("tool_settled", {"of": {"turn": "t", "call_id": "c"}, "word": "ran"}, leaf=False)
+    log.say("user", "on the fourth, by its name")
+    assert ends(log)["fourth"] == ("e1", "e18")
+    log.add("leaf", {"target": "e2", "name": "fourth"})
+    assert ends(log)["fourth"] == ("e2", "e2"), "the name is another branch's now"
+    log.add("leaf", {"target": None, "name": "from nothing"})
+    assert ends(log)["from nothing"] == (None, None)
+    log.say("user", "anew")
+    assert ends(log)["from nothing"] == (None, "e21")
 
 
 def test_a_label_is_the_last_one_given() -> None:
@@ -66,4 +97,5 @@ def test_bookkeeping_is_no_tip() -> None:
 
 
 def test_the_tree_of_nothing() -> None:
-    assert tree([]) == {"leaf": None, "roots": [], "tips": [], "names": {}, "nodes": []}
+    told = {"leaf": None, "roots": [], "tips": [], "names": {}, "branches": {}, "nodes": []}
+    assert tree([]) == told

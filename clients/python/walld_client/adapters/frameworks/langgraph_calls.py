@@ -8,15 +8,18 @@ Refuses: the two colours (`langgraph.py`), entries (`checkpoint_log.py`), reques
 from __future__ import annotations
 
 import asyncio
+import logging
 import threading
 from collections import OrderedDict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import islice
 from typing import Any
 
 from walld_client import aio
+from walld_client.adapters.frameworks import langgraph_tasks as tasks
 from walld_client.adapters.frameworks.checkpoint_log import (
     CHECKPOINT,
+    WRITES,
     Stored,
     Write,
     kept_values,
@@ -26,14 +29,17 @@ from walld_client.adapters.frameworks.checkpoint_log import (
 from walld_client.adapters.frameworks.checkpoint_steps import Lines, NewCheckpoint, ThreadSteps
 from walld_client.adapters.frameworks.extras import needs
 from walld_client.client import Client
-from walld_client.errors import Refused
+from walld_client.errors import Refused, Unavailable
 from walld_client.ids import checked_id
 from walld_client.session import ledger_steps
+from walld_client.session.adopting import orphans, resolved
 from walld_client.session.session_steps import SessionSteps
 from walld_client.steps import Steps
 
 with needs("langgraph", "langgraph"):
     from langgraph.checkpoint.base import (
+        ERROR,
+        INTERRUPT,
         WRITES_IDX_MAP,
         BaseCheckpointSaver,
         CheckpointTuple,
@@ -43,6 +49,7 @@ with needs("langgraph", "langgraph"):
 
 __all__ = ["Config", "SaverSteps", "ThreadOfSaver"]
 
+_log = logging.getLogger("walld")
 _THREADS_MAX = 1024
 """Threads of which something is remembered; beyond, the one that was used longest ago goes."""
 Config = dict[str, Any]
@@ -55,6 +62,8 @@ class ThreadOfSaver(ThreadSteps):
 
     def __init__(self, session: SessionSteps, is_async: bool) -> None:
         super().__init__(session)
+        self.has_looked = False
+        """At replies of processes that are gone."""
         self.lock: Any = asyncio.Lock() if is_async else threading.Lock()
 
 
@@ -97,6 +106,8 @@ class SaverSteps(BaseCheckpointSaver[int]):
             stored = yield from thread.latest(ns)
         if stored is None:
             return None
+        if not thread.has_looked:
+            yield from self._release_orphans(thread)
         return (yield from self._loaded(_thread_id(config), stored, {}))
 
     def _loaded(self, thread_id: str, stored: Stored, lines: Lines) -> Steps[CheckpointTuple]:
@@ -194,6 +205,8 @@ class SaverSteps(BaseCheckpointSaver[int]):
                 parent = None  # the thread was deleted meanwhile: name nothing of it
                 thread.known.clear()
             else:
+                if about.get("source") == "loop":
+                    tasks.has_step(thread.session.session_id, ns, about.get("step"))
                 return _config(_thread_id(config), ns, checkpoint["id"])
 
     def _put_writes(
@@ -216,6 +229,29 @@ class SaverSteps(BaseCheckpointSaver[int]):
             task_path,
             synced=self._synced,
         )
+        if _is_done((one.place, one.channel) for one in given):
+            tasks.has([task_id])
+
+    def _release_orphans(self, thread: ThreadOfSaver) -> Steps[None]:
+        """What a process that is gone had said in tasks that are in the log, once a thread: it was
+        killed before it released that.
+        """
+        session, client = thread.session, self._client
+        app = None if client._sees_all else client._app
+        try:
+            found = yield from orphans(session, None, app)
+            had = set()
+            for one in (yield from session.find(WRITES)) if found else ():
+                told = one["payload"]
+                if _is_done((line["index"], line["channel"]) for line in told["writes"]):
+                    had.add(told["task_id"])
+            for reply in found:
+                if tasks.is_had(reply, had):
+                    yield from resolved(session, reply)
+            thread.has_looked = True
+        except (Refused, Unavailable) as error:  # it grew, say: the next look may do it
+            text = "session %r: replies of tasks that it has are not released: %s"
+            _log.warning(text, session.session_id, error)
 
     def _delete_thread(self, thread_id: str) -> Steps[None]:
         session_id = self.session_id(str(thread_id))
@@ -323,6 +359,15 @@ class SaverSteps(BaseCheckpointSaver[int]):
 def _nothing_seen(session_id: str) -> list[Any]:
     """Checkpoints do not wait for what is being streamed."""
     return []
+
+
+def _is_done(writes: Iterable[tuple[int, str]]) -> bool:
+    """Did the task come to its end? Index and channel of what it wrote: one that failed or was
+    interrupted says so there.
+    """
+    told = list(writes)
+    is_cut = any(channel in (ERROR, INTERRUPT) for _, channel in told)
+    return not is_cut and any(index >= 0 for index, _ in told)
 
 
 def _thread_id(config: Config) -> str:

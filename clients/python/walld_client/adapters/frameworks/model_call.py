@@ -342,14 +342,20 @@ class Board:
         name: str | None = None,
         failed: bool = False,
         may_change: bool = False,
+        **info: Any,
     ) -> bool:
         """What a tool gave back, into the reply that asked for it, if there is one."""
         call = self._find(place, call_id)
         if call is not None:
             call.tool_result(
-                result, call_id=call_id, name=name, failed=failed, may_change=may_change
+                result, call_id=call_id, name=name, failed=failed, may_change=may_change, **info
             )
         return call is not None
+
+    def reply_of(self, place: Place, call_id: str | None) -> ReplyBase | None:
+        """The reply that asked for what a tool gives back here."""
+        call = self._find(place, call_id)
+        return None if call is None else call.reply()
 
     def settle(self, place: Place, call_id: str) -> None:
         """A model of this place is told a call's result: no other one takes its place any more."""
