@@ -99,6 +99,7 @@ class Here:
             file.write("".join(line + "\n" for line in lines))
             file.flush()
             words = {"file": file.name, "format": "walld", "session": "copy", "json": True}
+            words |= {"follow": False}
             assert import_file.run(self, argparse.Namespace(**words)) == 0  # type: ignore[arg-type]
 
 

@@ -118,6 +118,7 @@ class Member:
             file.write("".join(line + "\n" for line in lines))
             file.flush()
             words = {"file": file.name, "format": "walld", "session": "x", "json": True}
+            words |= {"follow": False}
             assert import_file.run(self, argparse.Namespace(**words)) == 0  # type: ignore[arg-type]
 
     def ask(self, make: Callable[[int], Any], *_: Any, **__: Any) -> bytes:

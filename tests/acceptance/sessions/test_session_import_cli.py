@@ -503,7 +503,9 @@ def test_a_session_that_is_deleted_within_an_import_is_not_taken_for_imported(
     """Lines that hang on nothing by name would be a session of their own behind the delete."""
     file, texts = tmp_path / "conversation.jsonl", [f"line {number}" for number in range(900)]
     file.write_text("".join(json.dumps({"role": "user", "content": one}) + "\n" for one in texts))
-    options = argparse.Namespace(file=str(file), format="gptme", session="copy", json=False)
+    options = argparse.Namespace(
+        file=str(file), format="gptme", session="copy", json=False, follow=False
+    )
     with (
         Daemon(daemon.socket_path, 10) as asked,
         pytest.raises(WalldError, match=r"copy was deleted while \S+ was imported"),
