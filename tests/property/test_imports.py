@@ -95,6 +95,8 @@ class Here:
         lines = [json.dumps(as_dict(one) | {"at": one.at_ms} | more) for one in events]
         if last_seq > (events[-1].seq if events else 0):
             lines.append(json.dumps({"walld": 1, "last_seq": last_seq}))
+        if not lines:
+            return  # an empty file is refused
         with tempfile.NamedTemporaryFile("w", suffix=".jsonl") as file:
             file.write("".join(line + "\n" for line in lines))
             file.flush()
