@@ -200,7 +200,8 @@ class _Rollout:
 def _message(item: dict[str, Any]) -> dict[str, Any] | None:
     """An item as a message in the plain shape, None for what is in no message."""
     kind, call_id = text_or_none(item.get("type")), text_or_none(item.get("call_id"))
-    if kind == "message":
+    # Others who write rollouts leave the type of a message out.
+    if kind == "message" or (kind is None and {"role", "content"} <= item.keys()):
         role, content = text_or_none(item.get("role")), item.get("content")
         if role is None or not isinstance(content, (str, list)):
             return None
