@@ -212,11 +212,19 @@ def _reply(reply: Any) -> Any:
 
 def without_app(told: Any) -> Any:
     """What 0.1.0 tells, too, of plain data and of lines of JSON: whose application a reply is, it
-    does not know, nor who works on what a finding is about.
+    does not know, nor where its steps and attempts begin, what was said beside a result, branches
+    by name, and who works on what a finding is about.
     """
     if isinstance(told, dict):
         told = _without_work(told) if "category" in told else told
-        return {name: without_app(one) for name, one in told.items() if name != "app"}
+        unknown = {"app"}
+        if "attempts" in told:
+            unknown |= {"steps", "retries"}
+        if "call_id" in told and "attempt" in told:
+            unknown.add("result_info")
+        if "branches" in told and "leaf" in told:
+            unknown.add("branches")
+        return {name: without_app(one) for name, one in told.items() if name not in unknown}
     if isinstance(told, list | tuple):
         return [without_app(one) for one in told]
     if isinstance(told, str) and told.startswith("{"):
