@@ -32,7 +32,7 @@ MUTANTS = (
         "            except OSError as error:\n"
         '                _log.error("%s", error)\n',
         "N4",
-        "144",
+        "390",
     ),
     Mutant(
         "sessions: an append is acknowledged before the flush",
@@ -73,7 +73,7 @@ MUTANTS = (
         "    return Joined(whole, cut)\n",
         "    return Joined(kept, [])\n",
         "H2",
-        "120",
+        "127",
     ),
     Mutant(
         "sessions: after a start every open turn counts as lost",
