@@ -176,6 +176,19 @@ def test_a_call_that_failed_says_so():
     assert imported.entries[0].payload["is_error"] is True
 
 
+def test_a_message_whose_writer_leaves_its_type_out():
+    """As agentgrep has it in its samples."""
+    imported = codex.read(
+        [
+            item(role="user", content=[{"type": "input_text", "text": "hi"}]),
+            item(role="assistant", content=[{"type": "output_text", "text": "hello"}]),
+            item(role="user"),
+        ]
+    )
+    told = [(one.type, one.payload.get("role")) for one in imported.entries]
+    assert told == [("message", "user"), ("message", "assistant"), ("foreign.codex", None)]
+
+
 def test_what_is_not_understood():
     imported = codex.read(
         [

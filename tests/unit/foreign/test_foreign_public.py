@@ -1,7 +1,7 @@
 """Session files that other projects publish with their sources, under the licence beside each.
 
-claude-code-log 1.7.0 (lines of Claude Code, one of each kind), agentgrep 0.1.0a9 and polylogue
-0.2.0 (files in the shape of Claude Code and of Codex), as their source distributions have them.
+claude-code-log 1.7.0 (lines of Claude Code, one of each kind) and polylogue 0.2.0 (files in the shape
+of Codex), as their source distributions have them.
 """
 
 from __future__ import annotations
@@ -17,9 +17,6 @@ PUBLIC = Path(__file__).parents[2] / "golden/foreign/public"
 FILES = {
     # What was said, calls, and lines that are kept as they stand: by reason.
     "claude-code-log/lines.jsonl": ("claude", 52, 18, {"repeated_id": 2}),
-    "agentgrep/claude-session.jsonl": ("claude", 2, 0, {}),
-    "agentgrep/claude-subagent.jsonl": ("claude", 2, 0, {}),
-    "agentgrep/codex-rollout.jsonl": ("codex", 2, 0, {}),
     "polylogue/codex-interleaved.jsonl": ("codex", 8, 2, {"unknown_type": 1}),
     "polylogue/codex-text_only.jsonl": ("codex", 2, 0, {"unknown_type": 1}),
     "polylogue/codex-tool_call.jsonl": ("codex", 4, 1, {"unknown_type": 1}),
