@@ -1,7 +1,7 @@
 """Session files that other projects publish with their sources, under the licence beside each.
 
-claude-code-log 1.7.0 (lines of Claude Code, one of each kind) and polylogue 0.2.0 (files in the shape
-of Codex), as their source distributions have them.
+claude-code-log 1.7.0 (lines of Claude Code, one of each kind) and polylogue 0.2.0 (files in the
+shape of Codex), as their source distributions have them.
 """
 
 from __future__ import annotations

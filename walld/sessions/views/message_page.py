@@ -32,12 +32,8 @@ from walld.sessions.views.messages import Conversation, Item, Place, check_words
 __all__ = ["NeedsMore", "Tail", "cursor_seq", "messages_or_page", "page"]
 
 _SAY: Final = ("user", "assistant")
-_RESULTS: Final = (
-    "done",
-    "failed",
-    "timeout",
-    "cancelled",
-)  # no set: a said outcome may be no word
+# No set: a said outcome may be no word.
+_RESULTS: Final = ("done", "failed", "timeout", "cancelled")
 
 
 class NeedsMore(Exception):

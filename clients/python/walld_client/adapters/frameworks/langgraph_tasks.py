@@ -126,9 +126,10 @@ def settle() -> None:
             for name, one in _spoken.items()
             if one.stream.terminal and all(_is_in(space, _had) for space in one.spaces)
         ]
-        for name, one in over:
+        for name, _ in over:
             del _spoken[name]
-            release(one.link, one.stream)
+    for _, one in over:  # outside: it waits for the link's own lock, and may send
+        release(one.link, one.stream)
 
 
 def is_had(reply: PartialReply, tasks: Container[str]) -> bool:

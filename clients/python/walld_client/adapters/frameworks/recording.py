@@ -190,13 +190,12 @@ class Recording:
         anyway: it does, by the program's word. Where both are of one response, one fold hears both.
         """
         fold = before.fold
-        is_same = isinstance(fold, ResponsesFold) and fold.goes_on(item)
-        if is_same and isinstance(fold, ResponsesFold):
+        if isinstance(fold, ResponsesFold) and fold.goes_on(item):
             self.progress.fold = fold
             fold.resume()
-        elif anyway:
-            self._goes_on = True
-        return is_same or anyway
+            return True
+        self._goes_on = anyway
+        return anyway
 
     def chunk(self, body: bytes) -> None:
         """The next bytes of the body, before the program sees them."""
