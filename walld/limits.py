@@ -90,9 +90,11 @@ ASKING_SLICE_SECONDS: Final = 0.0005
 """How long requests of one uid are carried out before the loop has its turn."""
 ASKING_REST_SECONDS: Final = 0.001
 """How long they wait behind such a slice, while an agent waits for its ack."""
-ASKING_BYTES_PER_SECOND: Final = 32 * MIB
-"""Pace of one uid's long requests while another user waits for a flush. A request is long where it
-takes more than a slice at this pace."""
+ASKING_BYTES_PER_SECOND: Final = 4 * MIB
+"""Pace of one uid's long requests and answers while another user waits for a flush. One is long
+where it takes more than a slice at this pace."""
+ANSWER_REST_SECONDS_MAX: Final = 0.25
+"""Longest rest behind an answer at that pace."""
 IN_FLIGHT_BYTES_MAX: Final = 64 * MIB
 """Requests of one uid that are not answered, refused ones too, and answers that are not read:
 beyond, no long answer more is begun."""
@@ -124,7 +126,7 @@ CROWD_BYTES: Final = 4 * MIB
 """Read from all together between two flushes before each process has only a part."""
 PARTS_BYTES: Final = 256 * KIB
 """All such parts together. Processes have parts while somebody waits for a flush, too."""
-USER_BYTES: Final = 16 * KIB
+USER_BYTES: Final = 8 * KIB
 """Read from all processes of other users between two flushes, little things too, while one user
 waits. Those of them that gave much share it evenly."""
 USER_BYTES_PER_SECOND: Final = 8 * MIB
@@ -135,6 +137,8 @@ STREAM_BYTES: Final = 1 * KIB
 """The same for each live stream of a process, up to CROWD_BYTES."""
 EVENT_BYTES: Final = 1000
 """An event that does not fold is as much work as so many bytes of short tokens."""
+FOLD_BYTES: Final = 500
+"""The same of all tokens of one stream that came in one read, beyond theirs: a record for them."""
 ASKED_SECONDS: Final = 0.25
 """Who waited for a flush is taken to wait again for so long after that."""
 BUSY_READ_BYTES: Final = 4 * KIB

@@ -212,7 +212,7 @@ def crowd(socket_path: str, kind: str, cores: set[int] | None = None) -> Iterato
     command = [sys.executable, "-m", "bench.faults.hostile", socket_path, kind, str(_CROWD_UID)]
     with pinned(cores or os.sched_getaffinity(0)):
         begun = subprocess.Popen(
-            command, env=environment(), stdout=subprocess.PIPE, process_group=0
+            command, env=environment(), stdout=subprocess.PIPE, start_new_session=True
         )
     assert begun.stdout is not None
     with begun.stdout:

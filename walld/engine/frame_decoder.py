@@ -46,6 +46,8 @@ class FrameDecoder:
         self._engine = engine
         self.slow = 0
         """Events so far that were not folded on the way."""
+        self.folds = 0
+        """How often tokens of one stream joined its run so far, however many."""
         self._decode = msgspec.msgpack.Decoder(wire.FromAgent).decode
 
     def first(self, connection: Connection, data: bytes) -> tuple[wire.Hello, bytes] | None:
@@ -162,6 +164,7 @@ class FrameDecoder:
         if kind is None:
             return
         stream.fresh, stream.fresh_kind = _NOTHING, None
+        self.folds += 1
         first_seq = stream.next_seq = stream.next_seq - len(texts)
         lengths = list(map(len, texts))
         longest = max(lengths)

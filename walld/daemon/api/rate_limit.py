@@ -16,15 +16,17 @@ took 1.9 ms for 0.7.
 
 A slice bounds how many short requests there are in a turn. The work of a long request goes by its
 bytes, on the loop and in the flush that it is in: while another user waits it rests first, by its
-length.
+length. The work of a long answer does, too, and how long it is nobody knows before: the next one
+rests by it.
 
 Invariant I6: while another user waits for a flush, long requests of a user are begun no faster than
-ASKING_BYTES_PER_SECOND, but for one behind a pause.
+ASKING_BYTES_PER_SECOND, but for one behind a pause; and its long answers are made no faster.
 """
 
 from __future__ import annotations
 
 import time
+from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
 import anyio
@@ -34,7 +36,7 @@ from walld import limits
 from walld.daemon.transport.recent_askers import RecentAskers
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import AsyncGenerator, Callable
 
 __all__ = ["RateLimit"]
 
@@ -60,9 +62,7 @@ class RateLimit:
 
         count: its bytes. is_waited_for: the connection was empty, and waited for this request.
         """
-        user = self._users.get(uid)
-        if user is None:
-            user = self._users[uid] = _Slice()
+        user = self._of(uid)
         now = time.perf_counter()
         self._asking.asked(uid, now)
         owed = count / limits.ASKING_BYTES_PER_SECOND
@@ -81,12 +81,45 @@ class RateLimit:
                     await checkpoint()
                 user.until = time.perf_counter() + limits.ASKING_SLICE_SECONDS
 
+    @asynccontextmanager
+    async def answering(self, uid: int) -> AsyncGenerator[None]:
+        """Around what may have a long answer: while another user waits one of a user at a time, and
+        behind a rest for those before it.
+        """
+        if not self._other_users_wait(uid):
+            yield
+            return
+        user = self._of(uid)
+        async with user.answer_turn:
+            rest = user.answers_rest_until - time.perf_counter()
+            if rest > 0:
+                await anyio.sleep(rest)
+            yield
+
+    def answered(self, uid: int, count: int) -> None:
+        """A question of that user has an answer of so many bytes.
+
+        The rest behind it is shorter than any client's patience.
+        """
+        seconds = min(count / limits.ASKING_BYTES_PER_SECOND, limits.ANSWER_REST_SECONDS_MAX)
+        if seconds > limits.ASKING_SLICE_SECONDS and self._other_users_wait(uid):
+            user = self._of(uid)
+            user.answers_rest_until = max(user.answers_rest_until, time.perf_counter()) + seconds
+
+    def _of(self, uid: int) -> _Slice:
+        user = self._users.get(uid)
+        if user is None:
+            user = self._users[uid] = _Slice()
+        return user
+
 
 class _Slice:
     """One user's: it lasts until `until`; `turn` is for who waits for the next one."""
 
-    __slots__ = ("turn", "until")
+    __slots__ = ("answer_turn", "answers_rest_until", "turn", "until")
 
     def __init__(self) -> None:
+        self.answer_turn = anyio.Lock(fast_acquire=True)
+        self.answers_rest_until = 0.0
         self.turn = anyio.Lock(fast_acquire=True)
         self.until = 0.0

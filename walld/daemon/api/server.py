@@ -325,7 +325,8 @@ class QueryServer:
         async with turns:
             if not isinstance(request, wire.PutArtifact):
                 await self._held.wait_for_room(uid)
-            return await answer(connection, request)
+            async with self._rate_limit.answering(uid):
+                return await answer(connection, request)
 
     async def _until_ready(self, caller: QuerySocket) -> None:
         with anyio.move_on_after(_WAIT_SECONDS):
@@ -378,6 +379,7 @@ class QueryServer:
             return
         del answer  # it is as long
         size, most = len(payload), limits.ANSWER_CHUNK_BYTES
+        self._rate_limit.answered(caller.connection.uid, size)
         # The whole of it, and the chunk that its reader is at.
         with self._held.hold(caller.connection.uid, size + min(size, most)) as held:
             for start in range(0, size, most):

@@ -20,7 +20,8 @@ little, too: one process with 10,000 of them is no flood. So a flush holds PARTS
 of each process. All that have exited are one process of their user, with one part and nothing
 besides: nobody waits for their acks, and children that speak and go are as many as one forks.
 
-It is work that is counted: an event that does not fold takes as long as EVENT_BYTES of tokens.
+It is work that is counted: an event that does not fold takes as long as EVENT_BYTES of tokens, and
+tokens of a stream of their own, however few, FOLD_BYTES beyond theirs.
 Rejected: a part at all times. Who is alone has no reason to flush more often, and a flush costs
 each stream that is in it.
 """
@@ -114,7 +115,7 @@ class ProcessShares:
         """How much it may give in this turn. 0: nothing, until a flush has begun."""
         if not self.is_tight or self._waits_alone(process):
             return limits.READ_BYTES_MAX
-        if self._engine.schedule.oldest is None or self._engine.disk_full or self.is_stuck:
+        if self._engine.disk_full or self.is_stuck:
             return limits.BUSY_READ_BYTES  # no flush comes that would let it go on
         left = self._part - self._spent.get(_account(process), 0)
         if not process.has_exited:
@@ -122,6 +123,8 @@ class ProcessShares:
             left = max(left, min(little, limits.CROWD_BYTES) - self._spent.get(process, 0))
         if self.users.waiting.others(process.uid, self._now):
             left = min(left, self.users.left(process.uid))
+        if self._engine.schedule.oldest is None:
+            left = max(left, limits.BUSY_READ_BYTES)  # no flush comes yet that would let it go on
         if left <= 0:
             return 0
         return max(_LEAST_BYTES, min(left // process.work_per_byte, limits.BUSY_READ_BYTES))
@@ -130,9 +133,12 @@ class ProcessShares:
         """Nobody but itself waits, and not too much has come."""
         return not (self._waiting.others(process, self._now) or self._is_crowd())
 
-    def gave(self, process: Process, count: int, events: int) -> None:
-        """In its turn it gave so many bytes, and in them events that do not fold."""
-        work = count + limits.EVENT_BYTES * events
+    def gave(self, process: Process, count: int, events: int, folds: int) -> None:
+        """In its turn it gave so many bytes.
+
+        events: those that do not fold. folds: how often tokens of one stream joined its run.
+        """
+        work = count + limits.EVENT_BYTES * events + limits.FOLD_BYTES * folds
         process.work_per_byte = work // count if count else 1
         self.users.gave(process.uid, work)
         account = _account(process)

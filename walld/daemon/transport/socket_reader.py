@@ -333,9 +333,10 @@ class SocketReader:
         most = self._fair_queue.turn_bytes(peer)
         if not most:
             return 0
-        slow = self._engine.decoder.slow
+        decoder = self._engine.decoder
+        slow, folds = decoder.slow, decoder.folds
         count = self._read(peer, at_ms, most)
-        parts.gave(connection.process, count, self._engine.decoder.slow - slow)
+        parts.gave(connection.process, count, decoder.slow - slow, decoder.folds - folds)
         return count
 
     def _read(self, peer: Peer, at_ms: int, most: int = limits.READ_BYTES_MAX) -> int:

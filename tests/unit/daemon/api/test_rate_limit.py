@@ -198,6 +198,65 @@ def test_a_long_request_behind_a_pause_waits_for_no_rest(told: list[float]) -> N
     run(main)
 
 
+def test_long_answers_rest_by_their_bytes_while_another_user_waits(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """I6. Beside 100 who ask for 900 KB and read nothing an ack took 4.5 times as long."""
+    count, many = 200_000, 10
+    monkeypatch.setattr(rate_limit, "time", SimpleNamespace(perf_counter=anyio.current_time))
+
+    async def main() -> None:
+        waiting = {OTHER}
+        limit = RateLimit(nobody, lambda uid: bool(waiting - {uid}))
+        at_once = most = 0
+
+        async def asks(uid: int, count: int) -> None:
+            nonlocal at_once, most
+            async with limit.answering(uid):
+                at_once += 1
+                most = max(most, at_once)
+                await checkpoint()
+                at_once -= 1
+            limit.answered(uid, count)
+
+        async def took(uid: int, count: int) -> float:
+            begun = anyio.current_time()
+            async with anyio.create_task_group() as tasks:
+                for _ in range(many):
+                    tasks.start_soon(asks, uid, count)
+            return anyio.current_time() - begun
+
+        one = count / limits.ASKING_BYTES_PER_SECOND
+        assert (many - 2) * one <= await took(USER, count) <= 2 * many * one
+        assert most == 1
+        assert await took(OTHER, count) < one, "nobody else waits"
+        waiting.clear()
+        assert await took(USER, count) < one
+        assert most == many
+
+    run(main)
+
+
+@pytest.mark.parametrize("count", [1000, 100_000_000])
+def test_who_asks_behind_any_answer_waits_less_than_a_client_does(
+    count: int, told: list[float]
+) -> None:
+    async def main() -> None:
+        limit = RateLimit(nobody, lambda _uid: True)
+        limit.answered(USER, count)
+        begun = anyio.current_time()
+        async with limit.answering(USER):
+            rest = anyio.current_time() - begun
+        assert (rest > 0) == (count > 1000)
+        assert rest <= limits.ANSWER_REST_SECONDS_MAX
+        told[0] += limits.ANSWER_REST_SECONDS_MAX
+        begun = anyio.current_time()
+        async with limit.answering(USER):
+            assert anyio.current_time() == begun, "it has rested"
+
+    run(main)
+
+
 def test_a_crowd_that_is_alone_shares_its_flushes() -> None:
     async def main() -> None:
         assert await turns_of_a_crowd(RateLimit(nobody, beside_nobody)) == 0

@@ -38,7 +38,7 @@ class World:
         given = 0
         while given < most and (count := self.parts.turn_bytes(process)):
             assert count <= limits.READ_BYTES_MAX
-            self.parts.gave(process, count, 0)
+            self.parts.gave(process, count, 0, 0)
             self.engine.counters.received_bytes += count
             self.parts.look(self.now)
             given += count
@@ -153,9 +153,35 @@ def test_events_that_do_not_fold_count_as_the_work_they_are() -> None:
     world.asks(world.process(2))
     events = 0
     while count := world.parts.turn_bytes(flood):
-        world.parts.gave(flood, count, max(1, count // 25))
+        world.parts.gave(flood, count, max(1, count // 25), 0)
         events += max(1, count // 25)
     assert events * limits.EVENT_BYTES < 1.5 * MUCH
+
+
+def test_tokens_of_many_streams_count_as_the_records_they_are() -> None:
+    """I4. 10,000 streams of a word each: an ack of another user took 4.4 times as long (p99)."""
+    world = World()
+    many = world.process(1)
+    world.asks(world.process(2, uid=8))
+    many.work_per_byte = limits.FOLD_BYTES // 20
+    folds = 0
+    while count := world.parts.turn_bytes(many):
+        world.parts.gave(many, count, 0, -(-count // 20))
+        folds += -(-count // 20)
+    a_turn = 256 // 20 + 1
+    assert 0 < folds * limits.FOLD_BYTES <= limits.USER_BYTES + a_turn * limits.FOLD_BYTES
+
+
+def test_who_is_read_first_behind_a_flush_gives_no_more_of_dear_events() -> None:
+    """Nothing waits for a flush yet, so none is known to come that would let it go on."""
+    world = World()
+    dear = world.process(1)
+    dear.work_per_byte = limits.EVENT_BYTES // 25
+    world.asks(world.process(2, uid=8))
+    world.engine.schedule.flush_begun()
+    world.engine.schedule.flush_ended()
+    count = world.parts.turn_bytes(dear)
+    assert 0 < count * dear.work_per_byte <= limits.USER_BYTES + 256 * dear.work_per_byte
 
 
 def test_all_that_have_exited_are_one_process_of_their_user() -> None:
