@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from session_log import Log
-from walld_client.recovered.summaries import OF_ALL_BEFORE, OF_A_BRANCH
+from walld_client.recovered.summaries import OF_A_BRANCH, OF_ALL_BEFORE
 
 from walld.foreign.detect import read
 from walld.sessions.gate.fork import forked
