@@ -31,6 +31,7 @@ VERSION_MAX: Final = 3
 _SHOWN_MAX: Final = 40
 _PLACE: Final = ("type", "id", "parentId", "timestamp")
 _NAME: Final = "name"
+_ARGUMENTS: Final = ("arguments", "input", "args", "parameters")
 _EDITABLE: Final = frozenset(("user", "assistant", "toolResult", "custom"))
 _KEPT_LINE: Final = "firstKeptEntryIndex"
 """In version 1 an index of the lines that could be read; after its migration a line number."""
@@ -435,8 +436,8 @@ def _thought(block: dict[str, Any]) -> dict[str, Any]:
 
 
 def _arguments(block: dict[str, Any]) -> object:
-    """Some who write like pi call them as Anthropic does."""
-    return block.get("arguments", block.get("input", {}))
+    """Some who write like pi call them otherwise, as Anthropic does."""
+    return next((block[name] for name in _ARGUMENTS if name in block), {})
 
 
 def _ran(said: dict[str, Any]) -> str:
