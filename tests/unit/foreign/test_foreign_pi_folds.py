@@ -335,3 +335,25 @@ def test_the_types_of_this_autumn_are_no_doubt_of_the_file() -> None:
     assert (found.reasons, found.unknown_types) == ({}, {})
     assert [one["content"] for one in told(found)] == ["a"]
     assert [one.type for one in found.entries][3] == "pi.usage"
+
+
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        ({"exitCode": 0}, "Ran `make`\n```\nbuilt\n```"),
+        ({"exitCode": 2}, "Ran `make`\n```\nbuilt\n```\n(exit code 2)"),
+        ({"cancelled": True}, "Ran `make`\n```\nbuilt\n```\n(cancelled)"),
+        (
+            {"exitCode": 0, "truncated": True, "fullOutputPath": "/tmp/out"},
+            "Ran `make`\n```\nbuilt\n```\n(only a part of the output; all of it: /tmp/out)",
+        ),
+        (
+            {"exitCode": 1, "truncated": True},
+            "Ran `make`\n```\nbuilt\n```\n(exit code 1)\n(only a part of the output)",
+        ),
+        ({"output": "", "cancelled": True, "exitCode": None}, "Ran `make`\n(cancelled)"),
+    ],
+)
+def test_how_a_command_of_the_user_ended(more: dict[str, Any], said: str) -> None:
+    ran = {"role": "bashExecution", "command": "make", "output": "built", "timestamp": 1}
+    assert texts(imported(entry("a", None, message=ran | more))) == [said]
