@@ -447,6 +447,11 @@ def _ran(said: dict[str, Any]) -> str:
         told += f"\n```\n{output}\n```"
     if said.get("exitCode"):
         told += f"\n(exit code {said['exitCode']})"
+    if said.get("cancelled") is True:
+        told += "\n(cancelled)"
+    if said.get("truncated") is True:
+        whole = text_or_none(said.get("fullOutputPath"))
+        told += "\n(only a part of the output" + (f"; all of it: {whole})" if whole else ")")
     return told
 
 

@@ -58,7 +58,9 @@ def test_a_command_of_the_user_is_told_in_words_of_the_build_that_imported_it() 
     before = {"role": "user", "content": "Ran `make`"}
     assert taken([one], "pi", {"1": other(event, payload=before | {"_foreign": ran})}) == {}
     later = ran | {"timestamp": 2}
-    assert list(taken([one], "pi", {"1": other(event, payload=before | {"_foreign": later})})) == ["1"]
+    assert list(taken([one], "pi", {"1": other(event, payload=before | {"_foreign": later})})) == [
+        "1"
+    ]
 
 
 def test_what_is_beside_the_session_is_the_entry_that_was_too_long() -> None:
