@@ -29,6 +29,8 @@ import { join } from "node:path";
 import { test } from "node:test";
 import { pathToFileURL } from "node:url";
 
+import type { SessionEvent } from "walld-client";
+
 import { type Json, linesOf, type SessionManager, written } from "./piTrees.js";
 import { PACKAGE, type Daemon } from "../support/daemon.js";
 
@@ -166,7 +168,9 @@ function inWords(messages: Json[]): Json[] {
     if (one["role"] !== "bashExecution" || one["excludeFromContext"]) return one;
     const output = one["output"] ? `\n\`\`\`\n${one["output"] as string}\n\`\`\`` : "";
     const ended = one["exitCode"] ? `\n(exit code ${one["exitCode"] as number})` : "";
-    return as(`Ran \`${one["command"] as string}\`${output}${ended}`);
+    const cut = `\n(only a part of the output; all of it: ${one["fullOutputPath"] as string})`;
+    const told = `${output}${ended}${one["cancelled"] ? "\n(cancelled)" : ""}${one["truncated"] ? cut : ""}`;
+    return as(`Ran \`${one["command"] as string}\`${told}`);
   });
 }
 
@@ -207,13 +211,22 @@ function hangsOnNothing(entry: Json, byId: Map<unknown, Json>): boolean {
   return above === undefined;
 }
 
+/** The entries from the root to one of them. */
+function pathOf(events: SessionEvent[], id: string): SessionEvent[] {
+  const byId = new Map(events.map((one) => [one.id, one]));
+  const found: SessionEvent[] = [];
+  for (let one = byId.get(id); one !== undefined; one = byId.get(one.parent ?? "")) found.unshift(one);
+  return found;
+}
+
 async function check(daemon: Daemon, name: string, file: string): Promise<void> {
   const copy = `${file}.of-pi`; // pi writes a file of an older version anew
   await copyFile(file, copy);
   const told = JSON.parse(daemon.walld("session", "import", file, "--session", name, "--json")) as Json;
   assert.equal(told["not_understood"], 0, JSON.stringify(told));
   const session = daemon.client().session(name);
-  const { entries, idOf } = entriesOf(file, await session.events());
+  const events = await session.events();
+  const { entries, idOf } = entriesOf(file, events);
   assert.ok(entries.length > 0);
   const byId = new Map(entries.map((one) => [one["id"], one]));
   const parents = new Set(entries.map((one) => one["parentId"]));
@@ -236,7 +249,7 @@ async function check(daemon: Daemon, name: string, file: string): Promise<void> 
     const sent = (await session.messages({ ...branch, format: "openai" }))!;
     assert.deepEqual(sentByWalld(sent), sentByPi(inWords(context.messages), everywhere), where);
     const chosen = { provider: context.model?.provider, model: context.model?.modelId, level: context.thinkingLevel };
-    assert.deepEqual(settings(await session.events(0, branch)), chosen, where);
+    assert.deepEqual(settings(pathOf(events, branch.branch)), chosen, where);
     if (parents.has(id) || entry["type"] === "label") continue; // a label is no leaf here
     await session.branch(branch.branch);
     const { model, level } = await state();

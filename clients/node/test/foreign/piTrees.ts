@@ -65,8 +65,8 @@ function ask(pi: SessionManager, word: string): string {
   return pi.appendMessage(answer(`answer ${word}`));
 }
 
-/** By name, what pi is told to write. */
-export const WRITTEN: Record<string, (pi: SessionManager) => void> = {
+/** By name, what pi is told to write: how entries hang together. */
+export const SHAPES: Record<string, (pi: SessionManager) => void> = {
   "a talk": (pi) => ["one", "two", "three"].forEach((word) => ask(pi, word)),
   "a question alone": (pi) => void pi.appendMessage(user([text("first"), text("second")])),
   "two branches": (pi) => {
@@ -176,6 +176,19 @@ export const WRITTEN: Record<string, (pi: SessionManager) => void> = {
     ask(pi, "from the label");
   },
   "a label at the end": (pi) => void pi.appendLabelChange(ask(pi, "one"), "end"),
+  "a branch that became a file of its own": (pi) => {
+    ask(pi, "one");
+    const labelled = ask(pi, "two");
+    const label = pi.appendLabelChange(labelled, "here");
+    ask(pi, "three");
+    pi.appendCompaction("Short.", label, 1000);
+    ask(pi, "after");
+    pi.createBranchedSession(pi.getLeafId()!);
+  },
+};
+
+/** By name, what pi is told to write: what entries hold. */
+export const CONTENTS: Record<string, (pi: SessionManager) => void> = {
   "models": (pi) => {
     pi.appendModelChange("openai", "gpt-x");
     const first = ask(pi, "one");
@@ -267,6 +280,8 @@ export const WRITTEN: Record<string, (pi: SessionManager) => void> = {
   "commands of the user": (pi) => {
     pi.appendMessage(ran("ls -la", "a.ts"));
     pi.appendMessage(ran("false", "", { exitCode: 1 }));
+    pi.appendMessage(ran("make", "half", { exitCode: undefined, cancelled: true }));
+    pi.appendMessage(ran("cat log", "end", { truncated: true, fullOutputPath: "/tmp/log" }));
     pi.appendMessage(ran("secret", "hidden", { excludeFromContext: true }));
     ask(pi, "one");
   },
@@ -300,15 +315,6 @@ export const WRITTEN: Record<string, (pi: SessionManager) => void> = {
     pi.appendMessage(answer(null));
     pi.appendUsage("cache_warm", "anthropic", "claude-x", USAGE);
     ask(pi, "one");
-  },
-  "a branch that became a file of its own": (pi) => {
-    ask(pi, "one");
-    const labelled = ask(pi, "two");
-    const label = pi.appendLabelChange(labelled, "here");
-    ask(pi, "three");
-    pi.appendCompaction("Short.", label, 1000);
-    ask(pi, "after");
-    pi.createBranchedSession(pi.getLeafId()!);
   },
 };
 
