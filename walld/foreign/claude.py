@@ -29,8 +29,8 @@ from collections.abc import Iterable
 from typing import Any, Final, NamedTuple
 
 from walld.foreign.entries import Draft, Imported, failed_attempt, message, tool_call
-from walld.foreign.lines import Line, as_text, at_ms, parsed, rest, text_or_none
-from walld.foreign.order import NO_PARENTS, names_parents, parents_first
+from walld.foreign.lines import Line, Lines, as_text, at_ms, rest, text_or_none
+from walld.foreign.order import NO_PARENTS, Tree
 from walld.foreign.parts import Part, context_of
 
 __all__ = ["OTHERS", "read"]
@@ -88,15 +88,14 @@ _SAID: Final = frozenset(("message", "compaction"))
 
 def read(lines: Iterable[str | bytes]) -> Imported:
     """A session. Never raises."""
-    found = parsed(lines, "claude")
-    values = [line.value for line in found if line.value is not None]
-    said = [value for value in values if value.get("type") in ("user", "assistant")]
-    main = any(value.get("isSidechain") is not True for value in said)
-    session = _Session(main, _attempts(values))
-    if not names_parents(said, "parentUuid", "logicalParentUuid"):
+    file = _File()
+    found = Lines(lines, "claude", file.look)
+    session = _Session(file.has_main, file.attempts)
+    if not file.tree.names_parents:
         session.is_tree = False
         session.draft.notes.append(NO_PARENTS)
-    for line in parents_first(found, "uuid", "parentUuid"):
+    for place in file.tree.parents_first():
+        line = found[place]
         if not session.draft.damaged(line):
             assert line.value is not None
             session.take(line, line.value)
@@ -104,15 +103,27 @@ def read(lines: Iterable[str | bytes]) -> Imported:
     return session.draft.imported()
 
 
-def _attempts(values: list[dict[str, Any]]) -> dict[str, str]:
-    found: dict[str, str] = {}
-    for value in values:
-        said = value.get("message")
-        if value.get("type") == "assistant" and isinstance(said, dict):
+class _File:
+    """What only all lines tell. has_main: some are no sidechain. attempts: see `_Session`."""
+
+    def __init__(self) -> None:
+        self.tree = Tree()
+        self.has_main = False
+        self.attempts: dict[str, str] = {}
+
+    def look(self, line: Line) -> None:
+        value = line.value or {}
+        parent = text_or_none(value.get("parentUuid"))
+        self.tree.add(text_or_none(value.get("uuid")), parent)
+        kind, said = value.get("type"), value.get("message")
+        if kind not in ("user", "assistant"):
+            return
+        self.tree.message(parent, text_or_none(value.get("logicalParentUuid")))
+        self.has_main |= value.get("isSidechain") is not True
+        if kind == "assistant" and isinstance(said, dict):
             answer, ended = text_or_none(said.get("id")), failed_attempt(said.get("stop_reason"))
             if answer is not None and ended is not None:
-                found[answer] = ended
-    return found
+                self.attempts[answer] = ended
 
 
 class _Note(NamedTuple):
@@ -149,8 +160,8 @@ class _Session:
         """Titles of what ends at an entry that may come later in the file."""
         self.pinned: tuple[Line, str] | None = None
         """A leaf the file names, while nothing was said since."""
-        self.said: dict[str, list[dict[str, Any]]] = {}
-        """The messages of each line with an id."""
+        self.said: dict[str, range] = {}
+        """Where the entries of each line with an id stand."""
         self.preserved: list[str] = []
         """What the boundary of a compaction preserves, while its summary has not come."""
         self.instead: dict[str, str] = {}
@@ -236,6 +247,7 @@ class _Session:
         is_orphan = parent is None and self.above(value) not in self.draft
         is_orphan = is_orphan and text_or_none(named) is not None
         answer = self.answer(value, parent)
+        begins = len(self.draft.entries)
         above = None if root else self.message_at.get(parent or self.draft.leaf)
         for type_, payload in made[:-1]:
             parent = self.draft.add(
@@ -254,7 +266,7 @@ class _Session:
         if is_orphan:
             self.draft.orphans.append(last)
         if uuid is not None:
-            self.said[last] = [payload for type_, payload in made if type_ == "message"]
+            self.said[last] = range(begins, len(self.draft.entries))
         if type_ == "compaction":
             self.instead |= dict.fromkeys(self.preserved, last)
             self.preserved = []
@@ -402,7 +414,8 @@ class _Session:
         if value.get("isCompactSummary") is True:
             replacement = [message("user", content)]
             for kept in self.preserved:
-                replacement += self.said[kept]
+                entries = (self.draft.entries[at] for at in self.said[kept])
+                replacement += [one.payload for one in entries if one.type == "message"]
             return [("compaction", {"replacement": replacement, "_foreign": foreign})]
         results = _results(content)
         if not results:

@@ -20,7 +20,7 @@ from typing import Any, Final
 
 from walld.foreign.codex_turns import Said, begins_as_summary, kept_of, said_of
 from walld.foreign.entries import Draft, Imported, message, tool_call
-from walld.foreign.lines import Line, as_text, at_ms, parsed, rest, text_or_none
+from walld.foreign.lines import Line, as_text, at_ms, each_line, rest, text_or_none
 from walld.foreign.parts import base_of
 
 __all__ = ["ITEM_TYPES", "LINE_TYPES", "read"]
@@ -66,7 +66,7 @@ ITEM_TYPES: Final = frozenset({"message", "agent_message"} | _CALLS | _OUTPUTS |
 def read(lines: Iterable[str | bytes]) -> Imported:
     """A rollout. Never raises."""
     rollout = _Rollout()
-    for line in parsed(lines, "codex"):
+    for line in each_line(lines, "codex"):
         rollout.count(line.value or {})
         if not rollout.draft.damaged(line):
             assert line.value is not None

@@ -6,10 +6,7 @@ Owns: names, by how a file begins. Refuses: opening and unpacking files (the com
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
-
-from walld.foreign.lines import Line
 
 __all__ = ["HEAD_BYTES", "Bytes", "array_of", "compressed", "kind_of", "other_kind"]
 
@@ -113,8 +110,10 @@ def array_of(head: bytes) -> Bytes | None:
     return Bytes("a JSON array and no lines", "make lines of it: jq -c '.[]' FILE > OTHER")
 
 
-def other_kind(head: bytes, found: Sequence[Line]) -> Bytes:
-    """What is in a file of which no line was understood. found: its lines."""
+def other_kind(head: bytes, count: int, first: dict[str, Any] | None) -> Bytes:
+    """What is in a file of which no line was understood. count: of its lines. first: of the objects
+    in them.
+    """
     if (told := kind_of(head)) is not None:
         return told
     if (told := array_of(head)) is not None:
@@ -122,10 +121,9 @@ def other_kind(head: bytes, found: Sequence[Line]) -> Bytes:
     text = head.removeprefix(_MARK).lstrip()
     if not head.strip(b"\x00\r\n"):
         return Bytes("zeros", "its file system lost what was written")
-    objects = [one.value for one in found if one.value is not None]
-    if objects:
-        what = "one JSON object" if len(objects) == 1 == len(found) else "JSON objects"
-        return Bytes(f"{what} with {_fields(objects[0])}")
+    if first is not None:
+        what = "one JSON object" if count == 1 else "JSON objects"
+        return Bytes(f"{what} with {_fields(first)}")
     if text.startswith(b"{"):
         names = re.findall(rb'^(?:\{|[ \t]{1,4})\s*"([^"\\]+)"\s*:', text, re.MULTILINE)
         told_names = _fields({name.decode("utf-8", "replace"): None for name in names})

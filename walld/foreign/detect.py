@@ -14,7 +14,7 @@ from walld.errors import FormatError, NotUnderstood
 from walld.foreign import claude, codex, gptme, own, pi
 from walld.foreign.containers import HEAD_BYTES, Bytes, array_of, kind_of, other_kind
 from walld.foreign.entries import Imported
-from walld.foreign.lines import parsed
+from walld.foreign.lines import each_line, parsed
 from walld.foreign.record_shapes import is_record
 
 __all__ = ["FORMATS", "detect", "read"]
@@ -67,12 +67,12 @@ def detect(lines: Sequence[str | bytes]) -> str:
 
 def _detected(lines: Sequence[str | bytes]) -> str | None:
     for looked_at in (lines[:_LINES_LOOKED_AT], lines):
-        for line in parsed(looked_at):
+        for line in each_line(looked_at):
             if line.value is not None and (found := _told_by(line.value)) is not None:
                 return found
     # No line is whole: records may stand behind damage, or over several lines.
     for name in FORMATS:
-        if any(line.is_found for line in parsed(lines, name)):
+        if any(line.is_found for line in each_line(lines, name)):
             return name
     return None
 
@@ -85,14 +85,18 @@ def _is_understood(imported: Imported) -> bool:
 
 
 def _not_understood(lines: Sequence[str | bytes], format: str) -> NotUnderstood:  # noqa: A002
-    found = parsed(lines)
-    if not any(line.text.strip("\ufeff") for line in found):
+    count, is_empty, first = 0, True, None
+    for line in each_line(lines):
+        count += 1
+        is_empty &= not line.text.strip("\ufeff")
+        first = line.value if first is None else first
+    if is_empty:
         return NotUnderstood("there is no line in it: nothing to import")
     of = f"one of {', '.join(FORMATS)}" if format == "auto" else f"one of {format}"
-    told = f"none of its {len(found)} lines is {of}"
+    told = f"none of its {count} lines is {of}"
     if format != "auto" and (other := _detected(lines)) not in (None, format):
         return NotUnderstood(f"{told}: they look like {other}")
-    return NotUnderstood(f"{told}: it is {other_kind(_head(lines), found)}")
+    return NotUnderstood(f"{told}: it is {other_kind(_head(lines), count, first)}")
 
 
 def _head(lines: Sequence[str | bytes]) -> bytes:

@@ -15,17 +15,16 @@ refuse, for its shape, its place or its depth, is kept as text like a line nobod
 from __future__ import annotations
 
 import json
-import marshal
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from hashlib import blake2b
 from typing import Any, Final, overload
 
 import msgspec
 
-from walld.foreign.lines import Line
+from walld.foreign.lines import Line, json_of, json_text
 from walld.limits import ID_BYTES_MAX, LEDGER_DEPTH_MAX
-from walld.sessions.state.events import Event
+from walld.sessions.state.events import Event, check_payload
 from walld.sessions.state.session_state import SessionState
 
 __all__ = [
@@ -33,9 +32,11 @@ __all__ = [
     "Entries",
     "Foreign",
     "Imported",
+    "Packed",
     "failed_attempt",
     "kept_line",
     "message",
+    "packed",
     "tool_call",
 ]
 
@@ -50,7 +51,8 @@ _FAILED: Final = frozenset(("error", "aborted"))
 class Foreign(msgspec.Struct, frozen=True):
     """One entry to append. parent None: the leaf of that moment. at_ms 0: not known.
 
-    line: of the file, what it was made of.
+    number: of the line that it was made of. found: that, where it is no whole line of the file: a
+    record that was found in what is none, or what is none.
     """
 
     type: str
@@ -63,31 +65,49 @@ class Foreign(msgspec.Struct, frozen=True):
     leaf: bool = True
     cause: str | None = None
     correlation: str | None = None
-    line: Line = Line(0, "")
+    number: int = 0
+    found: Line | None = None
+
+
+class Packed(msgspec.Struct, frozen=True, gc=False):
+    """The same with its payload as JSON: objects take several times what their text does."""
+
+    type: str
+    text: bytes
+    id: str
+    parent: str | None
+    turn: str | None
+    key: str | None
+    at_ms: int
+    leaf: bool
+    cause: str | None
+    correlation: str | None
+    number: int
+    found: Line | None
+
+    @property
+    def whole(self) -> Foreign:
+        """With its payload as objects, made anew each time."""
+        kind, text, *others = msgspec.structs.astuple(self)
+        return Foreign(kind, json_of(text), *others)
+
+
+def packed(one: Foreign) -> Packed:
+    """The reverse of `whole`."""
+    kind, payload, *others = msgspec.structs.astuple(one)
+    return Packed(kind, json_text(payload), *others)
 
 
 class Entries(Sequence[Foreign]):
-    """Entries in their order, kept small: each is made anew where it is asked for.
-
-    A payload of objects takes several times what its text does, and a file may have many.
+    """Entries in their order, each made anew where it is asked for. packed: what they are kept
+    as.
     """
 
-    def __init__(self) -> None:
-        self._packed: list[bytes] = []
-        self._lines: list[Line] = []
-
-    def append(self, one: Foreign) -> None:
-        """Behind the others."""
-        self._packed.append(marshal.dumps(msgspec.structs.astuple(one)[:-1], 2))
-        self._lines.append(one.line)
-
-    def take(self, other: Entries, at: int) -> None:
-        """One of another's behind the others; what it is kept as is shared."""
-        self._packed.append(other._packed[at])
-        self._lines.append(other._lines[at])
+    def __init__(self, held: Iterable[Packed] = ()) -> None:
+        self.packed = list(held)
 
     def __len__(self) -> int:
-        return len(self._packed)
+        return len(self.packed)
 
     @overload
     def __getitem__(self, at: int) -> Foreign: ...
@@ -95,12 +115,11 @@ class Entries(Sequence[Foreign]):
     def __getitem__(self, at: slice) -> list[Foreign]: ...
     def __getitem__(self, at: int | slice) -> Foreign | list[Foreign]:
         if isinstance(at, slice):
-            return [self[one] for one in range(*at.indices(len(self)))]
-        fields: list[Any] = [*marshal.loads(self._packed[at]), self._lines[at]]
-        return Foreign(*fields)
+            return [one.whole for one in self.packed[at]]
+        return self.packed[at].whole
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Entries) and list(self) == list(other)
+        return isinstance(other, Entries) and self.packed == other.packed
 
     __hash__ = None  # type: ignore[assignment]
 
@@ -197,9 +216,12 @@ def kept_line(line: Line, reason: str) -> dict[str, Any]:
 
 
 class Draft:
-    """The entries so far, and where the leaf would stand."""
+    """The entries so far, and where the leaf would stand.
 
-    def __init__(self, format: str) -> None:  # noqa: A002
+    state: of a session that takes the same, where entries have turns and calls.
+    """
+
+    def __init__(self, format: str, state: SessionState | None = None) -> None:  # noqa: A002
         self.format = format
         self.entries = Entries()
         self.leaf: str | None = None
@@ -209,7 +231,7 @@ class Draft:
         self._parents: dict[str, str | None] = {}
         self._reasons: Counter[str] = Counter()
         self._types: Counter[str] = Counter()
-        self._state = SessionState()
+        self._state = state
 
     def __contains__(self, id: object) -> bool:  # noqa: A002
         return id in self._parents
@@ -282,7 +304,7 @@ class Draft:
         wanted = None if _id_or_none(id) in self._parents else id
         payload = (more or {}) | {"target": target}
         made = self._append(line, "leaf", payload, wanted, parent, at_ms, False, **links)
-        if self.entries[-1].type == "leaf":
+        if self.entries.packed[-1].type == "leaf":
             self.leaf = target
         return made
 
@@ -336,48 +358,55 @@ class Draft:
         if parent not in self._parents:
             parent = None
         moves = type in {"label", "leaf"}  # it never becomes the leaf: nothing to say
-        entry = Foreign(
-            type, payload, made, parent, at_ms=at_ms, leaf=leaf or moves, line=line, **links
-        )
-        event = self._event(entry)
-        reason = self._refused(entry, event)
+        entry = self._packed(line, type, payload, made, parent, at_ms, leaf or moves, **links)
+        reason = self._refused(entry, payload)
         if reason is not None:
             self._reasons[reason] += 1
             moves, leaf = False, leaf and not moves
-            kind = f"foreign.{self.format}"
-            payload = kept_line(line, reason)
-            entry = Foreign(kind, payload, made, parent, at_ms=at_ms, leaf=leaf, line=line)
-            event = self._event(entry)
+            kind, payload = f"foreign.{self.format}", kept_line(line, reason)
+            entry = self._packed(line, kind, payload, made, parent, at_ms, leaf)
         self._parents[made] = self.leaf if parent is None else parent
         if leaf and not moves:
             self.leaf = made
-        if event.parent is None:
-            event = msgspec.structs.replace(event, parent=self._state.parent_for(event))
-        self._state.apply(event)
-        self.entries.append(entry)
+        if self._state is not None:
+            event = _event(self._state, entry, payload)
+            self._state.apply(msgspec.structs.replace(event, parent=self._state.parent_for(event)))
+        self.entries.packed.append(entry)
         return made
 
-    def _refused(self, entry: Foreign, event: Event) -> str | None:
-        """Why a session would not take the entry, None where it would."""
-        if _is_deep(entry.payload, entry.line):
-            return "too_deep"
-        for name in ("turn", "cause", "correlation", "key"):
-            if (value := getattr(entry, name)) is not None and _id_or_none(value) is None:
-                return "bad_id"
-        problem = self._state.check(event)
-        return None if problem is None else problem.code
-
-    def _event(self, entry: Foreign) -> Event:
-        return Event(
-            seq=self._state.last_seq + 1,
-            id=entry.id,
-            parent=entry.parent,
-            type=entry.type,
-            turn=entry.turn,
-            key=entry.key,
-            leaf=entry.leaf,
-            payload=entry.payload,
+    def _packed(
+        self,
+        line: Line,
+        type: str,  # noqa: A002
+        payload: dict[str, Any],
+        id: str,  # noqa: A002
+        parent: str | None,
+        at_ms: int,
+        leaf: bool,
+        turn: str | None = None,
+        key: str | None = None,
+        cause: str | None = None,
+        correlation: str | None = None,
+    ) -> Packed:
+        is_whole = line.number > 0 and not line.is_found and line.problem is None
+        found = None if is_whole else msgspec.structs.replace(line, value=None)
+        return Packed(
+            *(type, json_text(payload), id, parent, turn, key, at_ms, leaf, cause, correlation),
+            *(line.number, found),
         )
+
+    def _refused(self, entry: Packed, payload: dict[str, Any]) -> str | None:
+        """Why a session would not take the entry, None where it would."""
+        if _is_deep(payload, entry.text):
+            return "too_deep"
+        for value in (entry.turn, entry.cause, entry.correlation, entry.key):
+            if value is not None and _id_or_none(value) is None:
+                return "bad_id"
+        if self._state is None:
+            problem = check_payload(entry.type, payload)
+        else:
+            problem = self._state.check(_event(self._state, entry, payload))
+        return None if problem is None else problem.code
 
     def _drawn(self, line: Line) -> str:
         """An id for an entry without one, out of its line alone."""
@@ -407,11 +436,23 @@ def _id_or_none(id: object) -> str | None:  # noqa: A002
         return None
 
 
-def _is_deep(payload: dict[str, Any], line: Line) -> bool:
-    """Whether it nests deeper than a session takes; line: what it is of, which mostly tells."""
-    text = line.encoded
-    if text.count(b"{") + text.count(b"[") < LEDGER_DEPTH_MAX // 2:
-        return False  # what is made of a line adds a few levels
+def _event(state: SessionState, entry: Packed, payload: dict[str, Any]) -> Event:
+    return Event(
+        seq=state.last_seq + 1,
+        id=entry.id,
+        parent=entry.parent,
+        type=entry.type,
+        turn=entry.turn,
+        key=entry.key,
+        leaf=entry.leaf,
+        payload=payload,
+    )
+
+
+def _is_deep(payload: dict[str, Any], text: bytes) -> bool:
+    """Whether it nests deeper than a session takes. text: it as JSON, which mostly tells."""
+    if text.count(b"{") + text.count(b"[") <= LEDGER_DEPTH_MAX:
+        return False
     level: list[Any] = [payload]
     for _ in range(LEDGER_DEPTH_MAX):
         level = [

@@ -20,11 +20,12 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from hashlib import blake2b
 from typing import Any, Final
 
 from walld.foreign.entries import Draft, Imported, message, tool_call
-from walld.foreign.lines import Line, at_ms, parsed, rest, text_or_none
+from walld.foreign.lines import Line, at_ms, each_line, json_text, rest, text_or_none
 
 __all__ = ["read"]
 
@@ -37,7 +38,7 @@ _EDIT_BYTES_MAX: Final = 128 * 1024
 def read(lines: Iterable[str | bytes]) -> Imported:
     """A conversation or an event log. Never raises."""
     log = _Log()
-    for line in parsed(lines, "gptme"):
+    for line in each_line(lines, "gptme"):
         if not log.draft.damaged(line):
             assert line.value is not None
             log.take(line, line.value)
@@ -49,7 +50,8 @@ class _Log:
 
     def __init__(self) -> None:
         self.draft = Draft("gptme")
-        self.messages: list[dict[str, Any]] = []
+        self.messages: list[bytes] = []
+        """By their digests: whole they take as much memory as all that is made of them."""
         self.calls: set[str] = set()
 
     def take(self, line: Line, value: dict[str, Any]) -> None:
@@ -76,13 +78,14 @@ class _Log:
             return
         at = at_ms(said.get("timestamp")) or at_ms((event or {}).get("ts"))
         self.draft.add(line, "message", made, at_ms=at)
-        self.messages.append(said)
+        self.messages.append(_digest(said))
 
     def replace(
         self, line: Line, said: list[dict[str, Any]], event: dict[str, Any], *, known: bool
     ) -> None:
         """The list is this now. known: it says so of what should be there already."""
-        if known and said == self.messages:
+        digests = [_digest(one) for one in said]
+        if known and digests == self.messages:
             return
         made = [self.converted(one, None) for one in said]
         if any(one is None for one in made):
@@ -92,9 +95,9 @@ class _Log:
         if self.messages and len(line.text) <= _EDIT_BYTES_MAX:
             payload = {"messages": made, "_foreign": about}
             self.draft.add(line, "message_edit", payload, at_ms=at_ms(event.get("ts")))
-            self.messages = list(said)
+            self.messages = digests
             return
-        same = _same_start(self.messages, said)
+        same = _same_start(self.messages, digests)
         if len(self.messages) > same:
             self.undo(line, len(self.messages) - same, event)
         for one in said[same:]:
@@ -168,7 +171,12 @@ def _is_list(value: object) -> bool:
     return isinstance(value, list) and all(isinstance(one, dict) for one in value)
 
 
-def _same_start(before: list[dict[str, Any]], after: list[dict[str, Any]]) -> int:
+def _digest(said: dict[str, Any]) -> bytes:
+    """The same of the same message, whatever the order of its fields."""
+    return blake2b(json_text(said, is_sorted=True), digest_size=16).digest()
+
+
+def _same_start(before: Sequence[bytes], after: Sequence[bytes]) -> int:
     same = 0
     for one, other in zip(before, after, strict=False):
         if one != other:

@@ -11,16 +11,30 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Sequence
+from array import array
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from datetime import UTC, datetime
-from typing import Any, ClassVar, Final, NamedTuple, NoReturn
+from functools import cache
+from typing import Any, Final, NamedTuple, NoReturn
 
 import msgspec
 
 from walld.errors import FormatError
 from walld.foreign.damage import Piece, found_in
 
-__all__ = ["Line", "as_text", "at_ms", "parsed", "rest", "text_or_none"]
+__all__ = [
+    "Line",
+    "Lines",
+    "as_text",
+    "at_ms",
+    "each_line",
+    "json_of",
+    "json_text",
+    "line_of",
+    "parsed",
+    "rest",
+    "text_or_none",
+]
 
 DEPTH_MAX: Final = 200
 _BLANK: Final = " \t\r\n"
@@ -28,120 +42,107 @@ _MARK: Final = "\ufeff"
 _LATEST_MS: Final = 253402300799999  # the year 9999 ends
 
 
-class Line:
-    """One line that is not blank. number: from 1. value: the object, None where there is none.
+class Line(msgspec.Struct, frozen=True):
+    """One line that is not blank. number: from 1. raw: as it stands in the file, but for its mark.
+    value: the object, None where there is none.
 
     problem: torn (the file ends in the middle of it) | malformed | not_an_object | too_deep.
     is_found: it is no line, but a whole record that stood behind damage, or over several lines.
-
-    One of a sequence of bytes is read there where it is asked for: objects take several times what
-    their text does, and a file may have many.
     """
 
-    __slots__ = ("_held", "_value", "is_found", "number", "problem")
-    _newest: ClassVar[tuple[Line | None, str | bytes]] = None, ""
-    """The last one that was read again, and what it is: who asks once asks again."""
-    _known: ClassVar[tuple[Line | None, dict[str, Any] | None]] = None, None
-    """The last one whose value was read again, and that."""
-
-    def __init__(
-        self,
-        number: int,
-        held: str | Sequence[str | bytes],
-        value: dict[str, Any] | None = None,
-        problem: str | None = None,
-        is_found: bool = False,
-    ) -> None:
-        self.number, self._held, self._value = number, held, value
-        self.problem, self.is_found = problem, is_found
+    number: int
+    raw: str | bytes
+    value: dict[str, Any] | None = None
+    problem: str | None = None
+    is_found: bool = False
 
     @property
     def text(self) -> str:
         """Without white space at its ends; bytes that are no UTF-8 as lone surrogates."""
-        held = self._held
-        return held if isinstance(held, str) else _text(self._line(held)).strip(_BLANK)
-
-    @property
-    def value(self) -> dict[str, Any] | None:
-        """None where there is none."""
-        held = self._held
-        if self._value is not None or self.problem is not None or isinstance(held, str):
-            return self._value
-        if Line._known[0] is not self:
-            try:
-                Line._known = self, _decoded(self._line(held))
-            except ValueError as error:
-                raise FormatError(
-                    f"line {self.number} is another than before: the file changed while it was"
-                    f" read ({error}); import it again"
-                ) from None
-        return Line._known[1]
+        return _text(self.raw).strip(_BLANK)
 
     @property
     def encoded(self) -> bytes:
         """The text as bytes."""
-        if not isinstance(self._held, str):
-            line = self._line(self._held)
-            if isinstance(line, bytes) and line.isascii():
-                return line.strip(_BLANK.encode())
+        if isinstance(self.raw, bytes) and self.raw.isascii():
+            return self.raw.strip(_BLANK.encode())
         return self.text.encode("utf-8", "surrogatepass")
-
-    def _line(self, held: Sequence[str | bytes]) -> str | bytes:
-        if Line._newest[0] is not self:
-            line = held[self.number - 1]
-            Line._newest = self, _unmarked(line) if self.number == 1 else line
-        return Line._newest[1]
-
-    def with_value(self, value: dict[str, Any] | None) -> Line:
-        """The line with another object in the place of its own."""
-        if value is self.value:
-            return self
-        return Line(self.number, self._held, value, self.problem, self.is_found)
-
-    def __eq__(self, other: object) -> bool:
-        if not isinstance(other, Line):
-            return NotImplemented
-        return self._told() == other._told()
-
-    def __hash__(self) -> int:
-        return hash((self.number, self.text))
-
-    def _told(self) -> tuple[object, ...]:
-        return self.number, self.text, self.value, self.problem, self.is_found
-
-    def __repr__(self) -> str:
-        return f"Line({self.number}, {self.text!r}, problem={self.problem!r})"
 
 
 def parsed(lines: Iterable[str | bytes], format: str | None = None) -> list[Line]:  # noqa: A002
-    """Every line that is not blank, with or without its newline.
+    """All of `each_line`: of few, for objects take several times what their text does."""
+    return list(each_line(lines, format))
+
+
+def each_line(lines: Iterable[str | bytes], format: str | None = None) -> Iterator[Line]:  # noqa: A002
+    """Every line that is not blank, with or without its newline, one at a time.
 
     format: whose whole records are looked for in what is no line; what is left of it comes in its
     place.
     """
-    found: list[Line | _Damaged] = []
+    lines = lines if isinstance(lines, Sequence) else list(lines)
+    is_flat = cache(lambda: _is_flat(lines))
     damaged: _Damaged | None = None
     is_ended = True
-    held = lines if isinstance(lines, Sequence) else None
-    for number, line in enumerate(lines, 1):
-        if number == 1:
-            line = _unmarked(line)
-        made = _parse(number, line, held)
-        if made is not None:
-            is_ended = _text(line[-1:]) == "\n"
-        if made is not None and made.problem is None and _text(line[:1]) not in _BLANK:
-            damaged = None
-        elif damaged is None and made is not None and made.problem is not None and format:
-            damaged = _Damaged(number, [], [])
-            found.append(damaged)
-        if damaged is not None:
-            damaged.texts.append(_text(line))
-        if made is not None:
-            (found if damaged is None else damaged.lines).append(made)
-    mended = _mended(found, format or "")
-    if mended and mended[-1].problem == "malformed" and not is_ended:
-        mended[-1] = Line(mended[-1].number, mended[-1].text, problem="torn")
-    return mended
+    for number, raw in enumerate(lines, 1):
+        line = line_of(raw, number)
+        if line is not None:
+            is_ended = raw.endswith(b"\n" if isinstance(raw, bytes) else "\n")
+            if line.problem is None and not line.raw[:1].isspace():
+                if damaged is not None:
+                    yield from _mended(damaged, format, is_flat)
+                    damaged = None
+                yield line
+                continue
+            if line.problem is not None and damaged is None:
+                damaged = _Damaged(number, [], [])
+        if damaged is None:
+            if line is not None:
+                yield line
+            continue
+        damaged.raws.append(raw if line is None else line.raw)
+        if line is not None:
+            damaged.lines.append(line)
+    if damaged is not None:
+        *mended, last = _mended(damaged, format, is_flat)
+        yield from mended
+        is_torn = last.problem == "malformed" and not is_ended
+        yield Line(last.number, last.raw, problem="torn") if is_torn else last
+
+
+class Lines:
+    """Lines of a file that is gone through twice, read again where they are asked for by place.
+
+    look: is shown each line once, in the order of the file.
+    """
+
+    def __init__(
+        self,
+        lines: Iterable[str | bytes],
+        format: str,  # noqa: A002
+        look: Callable[[Line], None],
+    ) -> None:
+        self._lines = lines if isinstance(lines, Sequence) else list(lines)
+        self._numbers = array("Q")
+        self._kept: dict[int, Line] = {}
+        """By place, what is no whole line of the file."""
+        for place, line in enumerate(each_line(self._lines, format)):
+            look(line)
+            self._numbers.append(line.number)
+            if line.is_found or line.problem is not None:
+                self._kept[place] = line
+
+    def __getitem__(self, place: int) -> Line:
+        """FormatError where it is no object any more."""
+        if (kept := self._kept.get(place)) is not None:
+            return kept
+        line = line_of(self._lines[self._numbers[place] - 1], number := self._numbers[place])
+        if line is None or line.value is None:
+            raise FormatError(
+                f"line {number} is another than before: the file changed while it was read; import"
+                " it again"
+            )
+        return line
 
 
 class _Damaged(NamedTuple):
@@ -151,25 +152,27 @@ class _Damaged(NamedTuple):
     """
 
     number: int
-    texts: list[str]
+    raws: list[str | bytes]
     lines: list[Line]
 
 
-def _mended(found: list[Line | _Damaged], format: str) -> list[Line]:  # noqa: A002
-    if not any(isinstance(one, _Damaged) for one in found):
-        return [one for one in found if isinstance(one, Line)]
-    values = (one.value for one in found if isinstance(one, Line))
+def _mended(
+    damaged: _Damaged,
+    format: str | None,  # noqa: A002
+    is_flat: Callable[[], bool],
+) -> list[Line]:
+    if format is None:
+        return damaged.lines
+    text = "".join(map(_text, damaged.raws))
+    pieces = found_in(text, format, _decode, is_flat=is_flat())
+    return _lines_of(text, pieces, damaged.number) or damaged.lines
+
+
+def _is_flat(lines: Sequence[str | bytes]) -> bool:
+    """No record of the file has others within it."""
+    values = (line.value for number, raw in enumerate(lines, 1) if (line := line_of(raw, number)))
     payloads = [isinstance(one.get("payload"), dict) for one in values if one is not None]
-    is_flat = bool(payloads) and not any(payloads)
-    mended: list[Line] = []
-    for one in found:
-        if isinstance(one, Line):
-            mended.append(one)
-        else:
-            text = "".join(one.texts)
-            pieces = found_in(text, format, _decode, is_flat=is_flat)
-            mended += _lines_of(text, pieces, one.number) or one.lines
-    return mended
+    return bool(payloads) and not any(payloads)
 
 
 def _lines_of(text: str, pieces: list[Piece], number: int) -> list[Line]:
@@ -183,7 +186,7 @@ def _lines_of(text: str, pieces: list[Piece], number: int) -> list[Line]:
             made.append(Line(number, piece.text, piece.value, is_found=True))
             continue
         for below, one in enumerate(piece.text.split("\n")):
-            if (line := _parse(number + below, one)) is not None:
+            if (line := line_of(one, number + below)) is not None:
                 made.append(line)
     return made
 
@@ -198,31 +201,30 @@ def _text(line: str | bytes) -> str:
     return line.decode("utf-8", "surrogateescape") if isinstance(line, bytes) else line
 
 
-def _parse(
-    number: int, line: str | bytes, lines: Sequence[str | bytes] | None = None
-) -> Line | None:
-    """None for a blank line. lines: where it can be read again."""
-    if not line.strip():
+def line_of(raw: str | bytes, number: int) -> Line | None:
+    """A line of a file as what it is, None for a blank one."""
+    if number == 1:
+        raw = _unmarked(raw)
+    if not raw or raw.isspace():
         return None
-    problem, value = None, None
-    if _is_deep(line):
-        problem = "too_deep"
-    else:
-        try:
-            value = _decoded(line)
-            problem = None if isinstance(value, dict) else "not_an_object"
-        except (ValueError, RecursionError):
-            problem = "malformed"
-    if lines is not None and isinstance(line, bytes):
-        return Line(number, lines, problem=problem)
-    text = _text(line).strip(_BLANK)
-    return Line(number, text, None if problem else value, problem) if text else None
+    if _is_deep(raw):
+        return Line(number, raw, problem="too_deep")
+    try:
+        value = _decoded(raw)
+    except (ValueError, RecursionError):
+        return Line(number, raw, problem="malformed")
+    if not isinstance(value, dict):
+        return Line(number, raw, problem="not_an_object")
+    return Line(number, raw, value)
+
+
+_decode_fast: Final = msgspec.json.Decoder().decode
 
 
 def _decoded(line: str | bytes) -> Any:
     """The JSON in it. Few lines are what the fast reader refuses, and Python's takes."""
     try:
-        return msgspec.json.decode(line)
+        return _decode_fast(line)
     except (ValueError, RecursionError):
         text = _text(line).strip(_BLANK)
         return json.loads(text, parse_constant=_refuse, parse_float=_finite)
@@ -272,6 +274,22 @@ _decode: Final = json.JSONDecoder(
     strict=False, parse_constant=_refuse, parse_float=_finite
 ).raw_decode
 """Newlines that nobody escaped stand in strings as they are."""
+
+
+def json_text(value: object, *, is_sorted: bool = False) -> bytes:
+    """What a line held, or what was made of it, as JSON in one line; a lone surrogate as its
+    escape. is_sorted: its fields, by their names.
+    """
+    try:
+        return msgspec.json.encode(value, order="deterministic" if is_sorted else None)
+    except (ValueError, OverflowError, RecursionError):  # a lone surrogate, a number of 20 digits
+        text = json.dumps(value, ensure_ascii=False, separators=(",", ":"), sort_keys=is_sorted)
+        return text.encode("utf-8", "backslashreplace")
+
+
+def json_of(text: bytes) -> Any:
+    """The reverse."""
+    return _decoded(text)
 
 
 def at_ms(value: object) -> int:

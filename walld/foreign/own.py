@@ -22,8 +22,9 @@ import msgspec
 
 from walld.errors import FormatError
 from walld.foreign.entries import Draft, Imported, message
-from walld.foreign.lines import Line, at_ms, parsed, rest, text_or_none
+from walld.foreign.lines import Line, at_ms, each_line, rest, text_or_none
 from walld.sessions.state.events import Event
+from walld.sessions.state.session_state import SessionState
 
 __all__ = ["read"]
 
@@ -36,7 +37,7 @@ def read(lines: Iterable[str | bytes]) -> Imported:
     """FormatError where a later walld wrote it."""
     reading = _Reading()
     version = None
-    for line in parsed(lines, "walld"):
+    for line in each_line(lines, "walld"):
         reading.line = line
         if reading.draft.damaged(line):
             reading.is_doubtful = True
@@ -60,7 +61,7 @@ class _Reading:
     """The lines so far. is_doubtful: behind the last event came a line that is none."""
 
     def __init__(self) -> None:
-        self.draft = Draft("walld")
+        self.draft = Draft("walld", SessionState())
         self.line = Line(0, "")
         self.is_doubtful = False
         self._newest: str | None = None

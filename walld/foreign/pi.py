@@ -17,13 +17,14 @@ What a thought of Anthropic's is signed with stands where Anthropic has it, so t
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable
+from array import array
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Final
 
 from walld.errors import FormatError
 from walld.foreign.entries import Draft, Imported, failed_attempt, message, tool_call
-from walld.foreign.lines import Line, as_text, at_ms, parsed, rest, text_or_none
-from walld.foreign.order import NO_PARENTS, names_parents, parents_first
+from walld.foreign.lines import Line, Lines, as_text, at_ms, rest, text_or_none
+from walld.foreign.order import NO_PARENTS, Tree
 
 __all__ = ["VERSION_MAX", "read"]
 
@@ -39,45 +40,72 @@ _KEPT_LINE: Final = "firstKeptEntryIndex"
 
 def read(lines: Iterable[str | bytes]) -> Imported:
     """A session. Raises FormatError for a version that is newer than VERSION_MAX, or none."""
-    found = parsed(lines, "pi")
-    version = _version(found)
-    for migrate in (_from_1_to_2, _from_2_to_3)[version - 1 :]:
-        found = migrate(found)
-    session = _Session(found, tree=version > 1)
-    entries = [one.value for one in found if one.value is not None and "id" in one.value]
-    entries = [value for value in entries if value.get("type") != "session"]
-    if version > 1 and not names_parents(entries, "parentId"):
+    file = _File()
+    found = Lines(lines, "pi", file.look)
+    version = file.version
+
+    def migrated(line: Line) -> dict[str, Any]:
+        value = line.value or {}
+        if version < 2:
+            value = _from_1_to_2(value, file.readable)
+        return _from_2_to_3(value) if version < 3 else value
+
+    def value_of(id: str) -> dict[str, Any]:  # noqa: A002
+        place = file.tree.place_of(id)
+        return {} if place is None else migrated(found[place])
+
+    session = _Session(value_of, tree=version > 1)
+    if version > 1 and not file.tree.names_parents:
         session.names_parents = False
         session.draft.notes.append(NO_PARENTS)
-    for line in parents_first(found, "id", "parentId"):
+    for place in file.tree.parents_first():
+        line = found[place]
         if not session.draft.damaged(line):
-            assert line.value is not None
-            session.take(line, line.value)
+            session.take(line, migrated(line))
     session.end()
     return session.draft.imported(version)
 
 
-def _version(lines: list[Line]) -> int:
-    for line in lines:
-        if line.value is not None and line.value.get("type") == "session":
-            version = line.value.get("version")
-            if version is None:
-                version = 1
-            if not isinstance(version, bool) and version in range(1, VERSION_MAX + 1):
-                # To pi 3.0 is 3. Who names parents writes a tree, whatever he calls it.
-                return VERSION_MAX if version == 1 and _names_parents(lines) else int(version)
+class _File:
+    """What only all lines tell. readable: numbers of the lines that pi could read."""
+
+    def __init__(self) -> None:
+        self.tree = Tree()
+        self.readable = array("Q")
+        self._header: tuple[int, object] | None = None
+        """The number of the first line that is one, and the version that it says."""
+        self._has_fields = self._has_parents = False
+        """Of parents: somebody has one, and somebody names one."""
+
+    def look(self, line: Line) -> None:
+        value = line.value or {}
+        parent = text_or_none(value.get("parentId"))
+        self.tree.add(text_or_none(value.get("id")), parent)
+        if line.value is not None and not line.is_found:
+            self.readable.append(line.number)
+        self._has_fields |= "parentId" in value
+        self._has_parents |= parent is not None
+        is_header = value.get("type") == "session"
+        if is_header and self._header is None:
+            self._header = line.number, value.get("version")
+        if "id" in value and not is_header:
+            self.tree.message(parent)
+
+    @property
+    def version(self) -> int:
+        if self._header is None:  # only the shape of the entries tells
+            return VERSION_MAX if self._has_fields else 1
+        number, version = self._header
+        if version is None:
+            version = 1
+        if isinstance(version, bool) or version not in range(1, VERSION_MAX + 1):
             raise FormatError(
-                f"line {line.number}: version of a pi session: got {_shown(version)}, limit"
+                f"line {number}: version of a pi session: got {_shown(version)}, limit"
                 f" {VERSION_MAX}; a newer walld may read it"
             )
-    # Without its header only the shape of the entries tells.
-    tree = any(line.value is not None and "parentId" in line.value for line in lines)
-    return VERSION_MAX if tree else 1
-
-
-def _names_parents(lines: list[Line]) -> bool:
-    values = (line.value for line in lines if line.value is not None)
-    return any(text_or_none(value.get("parentId")) is not None for value in values)
+        # To pi 3.0 is 3. Who names parents writes a tree, whatever he calls it.
+        assert isinstance(version, (int, float))
+        return VERSION_MAX if version == 1 and self._has_parents else int(version)
 
 
 def _shown(version: object) -> str:
@@ -85,42 +113,33 @@ def _shown(version: object) -> str:
     return text if len(text) <= _SHOWN_MAX else f"{text[:_SHOWN_MAX]}..."
 
 
-def _from_1_to_2(lines: list[Line]) -> list[Line]:
+def _from_1_to_2(value: dict[str, Any], readable: Sequence[int]) -> dict[str, Any]:
     """What a compaction keeps is named by its place; `_Session` gives it an id once it has one.
 
     pi counts the lines it could read, so do we.
     """
-    readable = [line for line in lines if line.value is not None and not line.is_found]
-    migrated = []
-    for line in lines:
-        value = line.value
-        if value is not None and value.get("type") == "compaction":
-            kept = value.get(_KEPT_LINE)
-            if isinstance(kept, int) and not isinstance(kept, bool) and 0 <= kept < len(readable):
-                value = value | {_KEPT_LINE: readable[kept].number}
-            else:
-                value = rest(value, _KEPT_LINE)
-        migrated.append(line.with_value(value))
-    return migrated
+    if value.get("type") != "compaction":
+        return value
+    kept = value.get(_KEPT_LINE)
+    if isinstance(kept, int) and not isinstance(kept, bool) and 0 <= kept < len(readable):
+        return value | {_KEPT_LINE: readable[kept]}
+    return rest(value, _KEPT_LINE)
 
 
-def _from_2_to_3(lines: list[Line]) -> list[Line]:
-    migrated = []
-    for line in lines:
-        value = line.value
-        if value is not None and value.get("type") == "message":
-            said = value.get("message")
-            if isinstance(said, dict) and said.get("role") == "hookMessage":
-                value = value | {"message": said | {"role": "custom"}}
-        migrated.append(line.with_value(value))
-    return migrated
+def _from_2_to_3(value: dict[str, Any]) -> dict[str, Any]:
+    said = value.get("message")
+    is_hooks = isinstance(said, dict) and said.get("role") == "hookMessage"
+    if value.get("type") != "message" or not isinstance(said, dict) or not is_hooks:
+        return value
+    return value | {"message": said | {"role": "custom"}}
 
 
 class _Session:
     """A session as far as it was read."""
 
-    def __init__(self, lines: list[Line], *, tree: bool) -> None:
-        self.lines = lines
+    def __init__(self, value_of: Callable[[str], dict[str, Any]], *, tree: bool) -> None:
+        self.value_of = value_of
+        """The line of that id."""
         self.draft = Draft("pi")
         self.tree = tree
         self.names_parents = tree
@@ -137,8 +156,6 @@ class _Session:
         """The last one, with its line."""
         self.names: dict[str, str | None] = {}
         """By its entry, each."""
-        self.line_of: dict[str, Line] = {}
-        """By its id; made when it is first asked for."""
 
     def take(self, line: Line, value: dict[str, Any]) -> None:
         kind = value.get("type")
@@ -158,10 +175,11 @@ class _Session:
     def end(self) -> None:
         """The leaf in pi, where that is not the last entry that was appended."""
         if self.tree and self.draft.entries and self.leaf != self.draft.leaf:
-            self.draft.move_leaf(Line(0, self.draft.entries[-1].id), self.leaf)
+            self.draft.move_leaf(Line(0, self.draft.entries.packed[-1].id), self.leaf)
         if self.name is not None and self.name_at_leaf() != (name := self.name[1]):
             said = {"key": _NAME, "value": name}
-            self.draft.add(Line(0, f"{_NAME} {self.draft.entries[-1].id}"), "setting", said)
+            last = self.draft.entries.packed[-1].id
+            self.draft.add(Line(0, f"{_NAME} {last}"), "setting", said)
 
     def name_at_leaf(self) -> str | None:
         """That which the path to the leaf says last."""
@@ -337,16 +355,6 @@ class _Session:
         elif isinstance(said := value.get("message"), dict) and said.get("role") in _EDITABLE:
             made = self.message(value | {"message": said | {"content": content}})
         return made[1] if made is not None and made[0] == "message" else None
-
-    def value_of(self, id: str) -> dict[str, Any]:  # noqa: A002
-        """The line of an entry."""
-        if not self.line_of:
-            for line in self.lines:
-                named = None if line.value is None else line.value.get("id")
-                if isinstance(named, str):
-                    self.line_of.setdefault(named, line)
-        found = self.line_of.get(id)
-        return {} if found is None or found.value is None else found.value
 
     def usage(self, value: dict[str, Any]) -> tuple[str, dict[str, Any]]:
         return "pi.usage", rest(value, *_PLACE)

@@ -25,8 +25,9 @@ import gc
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import ExitStack
 from io import BufferedReader
 from itertools import chain
 from typing import Any, TypeVar
@@ -34,7 +35,7 @@ from typing import Any, TypeVar
 import msgspec
 from walld_client.errors import Refused
 from walld_client.ids import new_entry_id
-from walld_client.limits import APPEND_BYTES_MAX
+from walld_client.limits import APPEND_BYTES_MAX, PAYLOAD_BYTES_MAX
 from walld_client.query.requests import decode_placed
 from walld_client.session import artifacts
 from walld_client.session.entries import in_pieces
@@ -45,14 +46,15 @@ from walld_client.wire import messages as wire
 from walld.cli.exit_codes import DONE, USAGE, complain
 from walld.cli.session.follow import followed
 from walld.cli.session.import_archive import archive_of, bring_artifacts
-from walld.cli.session.import_source import lines_of, unpacked
+from walld.cli.session.import_source import copied, lines_of, unpacked
 from walld.cli.session_client import SessionClient
 from walld.cli.show import as_json
 from walld.errors import NotUnderstood, WalldError
 from walld.escape import escaped_line
 from walld.foreign.archive_text import Archive
 from walld.foreign.detect import read
-from walld.foreign.entries import Entries, Foreign, Imported, kept_line
+from walld.foreign.entries import Entries, Foreign, Imported, Packed, kept_line, packed
+from walld.foreign.lines import line_of
 from walld.foreign.order import NO_PARENTS
 from walld.foreign.taken import misplaced, renamed, taken
 from walld.sessions.gate.imported import settled_there, untold, untold_files
@@ -75,6 +77,8 @@ _OF_AN_ENTRY = frozenset(
     )
 )
 """Codes of a refusal that say what is wrong with an entry, and not with the request."""
+_LISTS = {"message_edit": "messages", "compaction": "replacement"}
+"""Type -> the list of messages in it."""
 _NAMED_MAX = 5
 _SPOKEN = "codex.realtime_item"
 """Codex has them for its screen: to the model goes what a voice hands over, as a message."""
@@ -98,7 +102,8 @@ def run(asking: SessionClient, options: argparse.Namespace) -> int:
 
 
 def _run(asking: SessionClient, options: argparse.Namespace) -> int:
-    with open(options.file, "rb") as file:
+    with ExitStack() as closing:
+        file = closing.enter_context(open(options.file, "rb"))
         archive = archive_of(file, options.file)
         session_id: str | None = options.session or (archive and archive.session_id)
         if session_id is None:
@@ -106,9 +111,10 @@ def _run(asking: SessionClient, options: argparse.Namespace) -> int:
             return USAGE
         if archive is not None:
             bring_artifacts(asking, session_id, archive, file, options.file)
-        imported, packed = _read(file, archive, options)
+        lines, packer = _lines(file, archive, options, closing)
+        imported = _read(lines, options)
         split = _in_pieces(imported.entries)
-        work = _Import(asking, session_id, options.file, imported)
+        work = _Import(asking, session_id, options.file, imported, lines)
         new = work.append(split)  # a line that is kept as its text is read again
         doubted = work.end(imported)
     count = len(split)
@@ -130,8 +136,8 @@ def _run(asking: SessionClient, options: argparse.Namespace) -> int:
         print(as_json(told))
         return DONE
     line = f"{escaped_line(session_id)}: {new} entries from {imported.format}"
-    if packed is not None:
-        line += f" ({packed})"
+    if packer is not None:
+        line += f" ({packer})"
     if new < count:
         line += f", {count - new} were there already"
     print(line)
@@ -157,16 +163,21 @@ def _run(asking: SessionClient, options: argparse.Namespace) -> int:
     return DONE
 
 
-def _read(
-    file: BufferedReader, archive: Archive | None, options: argparse.Namespace
-) -> tuple[Imported, str | None]:
-    """Its entries, and what the file was compressed with."""
+def _lines(
+    file: BufferedReader, archive: Archive | None, options: argparse.Namespace, closing: ExitStack
+) -> tuple[Sequence[bytes], str | None]:
+    """Of the file, and what it was compressed with."""
     if archive is not None:
-        return read(archive.lines, options.format), None
-    plain, packed = unpacked(file, options.file)
-    lines = (followed if options.follow else lines_of)(plain, options.file)
+        return archive.lines, None
+    plain, packer = unpacked(file, options.file)
+    if options.follow:
+        return copied(followed(plain, options.file), closing), packer
+    return lines_of(plain, options.file, closing), packer
+
+
+def _read(lines: Sequence[bytes], options: argparse.Namespace) -> Imported:
     try:
-        return read(lines, options.format), packed
+        return read(lines, options.format)
     except NotUnderstood as error:
         raise NotUnderstood(f"{options.file}: {error}") from None
 
@@ -184,21 +195,16 @@ def _tell_kept(reasons: Mapping[str, int], imported: Imported) -> None:
         shown = ", ".join(f"{one} {count}" for one, count in list(types.items())[:_NAMED_MAX])
         shown += ", ..." if len(types) > _NAMED_MAX else ""
         print(f"  of types that walld does not know, {kept}: {escaped_line(shown)}")
-    spoken = sum(one.type == _SPOKEN for one in imported.entries)
+    spoken = sum(one.type == _SPOKEN for one in imported.entries.packed)
     if spoken:
         print(f"  spoken, and in no message: {spoken} entries ({_SPOKEN})")
 
 
 def _in_pieces(entries: Entries) -> Entries:
-    split = Entries()
-    for at, one in enumerate(entries):
-        pieces = _split(one)
-        if len(pieces) == 1:
-            split.take(entries, at)
-            continue
-        for piece in pieces:
-            split.append(piece)
-    return split
+    split: list[Packed] = []
+    for one in entries.packed:
+        split += map(packed, _split(one.whole)) if one.type in _LISTS else (one,)
+    return Entries(split)
 
 
 def _where(part: dict[str, Any]) -> str:
@@ -220,7 +226,7 @@ def _split(one: Foreign) -> list[Foreign]:
 
     The last has its id: what hangs on it hangs on all of them.
     """
-    name = {"message_edit": "messages", "compaction": "replacement"}.get(one.type, "")
+    name = _LISTS[one.type]
     listed = one.payload.get(name)
     pieces = in_pieces(listed) if isinstance(listed, list) else []
     if len(pieces) < 2:
@@ -235,7 +241,7 @@ def _split(one: Foreign) -> list[Foreign]:
     return made
 
 
-_Travelling = tuple[Foreign, wire.NewEntry]
+_Travelling = tuple[Packed, wire.NewEntry]
 
 
 class _OneAtATime:
@@ -263,11 +269,16 @@ class _Import:
     """The entries on their way. reasons: why lines were kept as their text, and how many."""
 
     def __init__(
-        self, asking: SessionClient, session_id: str, file: str, imported: Imported
+        self,
+        asking: SessionClient,
+        session_id: str,
+        file: str,
+        imported: Imported,
+        lines: Sequence[bytes],
     ) -> None:
         self._reading, self._asking = asking, _OneAtATime(asking)
         self._session_id = session_id
-        self._file = file
+        self._file, self._lines = file, lines
         self._format = imported.format
         self._kind = f"foreign.{imported.format}"
         """Type of a line that is kept as its text."""
@@ -291,35 +302,26 @@ class _Import:
         self._names = taken(split, self._format, there) if there else {}
         self._doubles = frozenset(self._names.values())
         if self._names:
-            split = self._renamed(split)
-        given = {one.id: at for at, one in enumerate(split)}
-        wanted = Entries()
+            split = Entries(packed(renamed(one, self._names)) for one in split)
+        given = {one.id: one for one in split.packed}
         # `once` would look at an entry's key and not at its id: several may have one key.
-        for name, at in given.items():
-            if name not in there:
-                wanted.take(split, at)
+        wanted = Entries(one for name, one in given.items() if name not in there)
         self._source = [renamed(one, self._names) for one in self._source]
         calls = calls_of(self._source)
         self._misplaced = misplaced(wanted, events, calls) if calls else frozenset()
         self.reasons.update(
             str(there[name].payload.get("reason"))
-            for name, at in given.items()
-            if name in there and there[name].type == self._kind != split[at].type
+            for name, one in given.items()
+            if name in there and there[name].type == self._kind != one.type
         )
         self._unfinished = [last for last in unfinished_imports(events) if last in given]
-        begun: list[Foreign] = []
+        begun: list[Packed] = []
         if wanted and (last := self._last_of(split)) not in self._unfinished:
             self._unfinished.append(last)
             begun.append(_word({"begun": last}))
-        return self._sent(chain(begun, wanted)) - len(begun)
+        return self._sent(chain(begun, wanted.packed)) - len(begun)
 
-    def _renamed(self, split: Entries) -> Entries:
-        made = Entries()
-        for one in split:
-            made.append(renamed(one, self._names))
-        return made
-
-    def _sent(self, wanted: Iterable[Foreign]) -> int:
+    def _sent(self, wanted: Iterable[Packed]) -> int:
         """How many were new. While the daemon writes some the next are made ready."""
         new = 0
         with ThreadPoolExecutor(1) as thread:
@@ -341,8 +343,9 @@ class _Import:
 
     def _last_of(self, split: Entries) -> str:
         """The last entry that the file still has where it has grown: its end may be torn now."""
-        whole = (one for one in reversed(split) if one.type not in (self._kind, "imported"))
-        return next(whole, split[-1]).id
+        entries = split.packed
+        whole = (one for one in reversed(entries) if one.type not in (self._kind, "imported"))
+        return next(whole, entries[-1]).id
 
     def end(self, imported: Imported) -> int:
         """Tell the gate what this session could not take of its own kind of lines, and that this
@@ -357,7 +360,7 @@ class _Import:
     def _events(self) -> list[Event]:
         return events_of(self._reading.lines(self._session_id) or ())
 
-    def _untold(self, imported: Imported) -> tuple[dict[str, list[Any]], list[Foreign]]:
+    def _untold(self, imported: Imported) -> tuple[dict[str, list[Any]], list[Packed]]:
         source, last_seq = self._source, imported.last_seq
         if not source:
             return {}, []
@@ -374,7 +377,7 @@ class _Import:
             wanted.append(_word({"fingerprint": files}, "lifecycle"))
         return lacks, wanted
 
-    def _pieces(self, wanted: Iterable[Foreign]) -> Iterator[list[_Travelling]]:
+    def _pieces(self, wanted: Iterable[Packed]) -> Iterator[list[_Travelling]]:
         piece: list[_Travelling] = []
         size = 0
         for one in wanted:
@@ -388,7 +391,7 @@ class _Import:
         if piece:
             yield piece
 
-    def _travelling(self, one: Foreign) -> wire.NewEntry:
+    def _travelling(self, one: Packed) -> wire.NewEntry:
         if one.id in self._doubles:
             return self._kept(one, "duplicate_id")
         if one.id in self._misplaced:
@@ -398,18 +401,22 @@ class _Import:
         except ValueError:
             return self._kept(one, "too_large")
 
-    def _fitted(self, one: Foreign) -> wire.NewEntry:
-        return _entry(
-            one, self._asking.run(artifacts.fitted(self._session_id, one.payload, one.type))
-        )
+    def _fitted(self, one: Packed) -> wire.NewEntry:
+        text = one.text
+        if len(text) > PAYLOAD_BYTES_MAX:
+            beside = artifacts.fitted(self._session_id, one.whole.payload, one.type)
+            text = self._asking.run(beside)
+        return _entry(one, text)
 
-    def _kept(self, one: Foreign, reason: str) -> wire.NewEntry:
+    def _kept(self, one: Packed, reason: str) -> wire.NewEntry:
         """The line of an entry that cannot be, in its place."""
         self.reasons[reason] += 1
-        payload = kept_line(one.line, reason)
+        line = one.found or line_of(self._lines[one.number - 1], one.number)
+        assert line is not None, f"line {one.number} is blank: the file changed"
+        payload = kept_line(line, reason)
         leaf = one.leaf and one.type not in ("label", "leaf")
         return self._fitted(
-            Foreign(self._kind, payload, one.id, one.parent, at_ms=one.at_ms, leaf=leaf)
+            packed(Foreign(self._kind, payload, one.id, one.parent, at_ms=one.at_ms, leaf=leaf))
         )
 
     def _new(self, piece: list[_Travelling]) -> int:
@@ -448,16 +455,16 @@ class _Import:
             " what came behind that: delete it and import again"
         )
 
-    def _named(self, one: Foreign, refused: Refused) -> WalldError:
-        return WalldError(f"{self._file}, line {one.line.number} (entry {one.id}): {refused}")
+    def _named(self, one: Packed, refused: Refused) -> WalldError:
+        return WalldError(f"{self._file}, line {one.number} (entry {one.id}): {refused}")
 
 
-def _word(payload: dict[str, Any], type_: str = "imported") -> Foreign:
+def _word(payload: dict[str, Any], type_: str = "imported") -> Packed:
     """Of the import itself."""
-    return Foreign(type_, payload, new_entry_id(), leaf=False)
+    return packed(Foreign(type_, payload, new_entry_id(), leaf=False))
 
 
-def _entry(one: Foreign, payload: bytes) -> wire.NewEntry:
+def _entry(one: Packed, payload: bytes) -> wire.NewEntry:
     return wire.NewEntry(
         one.type,
         payload,

@@ -14,22 +14,24 @@ import importlib
 import io
 import lzma
 import os
+import tempfile
 import zlib
 from array import array
-from collections.abc import Iterable, Sequence
-from contextlib import suppress
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import ExitStack, suppress
 from itertools import accumulate
-from typing import Any, Final, overload
+from typing import IO, Any, Final, overload
 
 from walld.cli.session.follow import Readable, lines_of_file
 from walld.errors import NotUnderstood
 from walld.foreign.containers import compressed
 
-__all__ = ["lines_of", "unpacked"]
+__all__ = ["copied", "lines_of", "unpacked"]
 
 _DAMAGED: Final = (EOFError, zlib.error, lzma.LZMAError, OSError, ValueError)
 """What the readers raise for bytes that are none of theirs, but for the ZstdError of zstandard."""
 _MAGIC_BYTES: Final = 6
+_BLOCK_BYTES: Final = 64 * 1024
 
 
 class _Packed:
@@ -75,26 +77,44 @@ def _opened(file: io.BufferedReader, path: str, name: str) -> Readable:
     )
 
 
-def lines_of(file: Readable, path: str) -> Sequence[bytes]:
+def lines_of(file: Readable, path: str, closing: ExitStack) -> Sequence[bytes]:
     """The lines of what `unpacked` gave. FormatError: one is too long, or the file is cut.
 
-    Of a plain file they are read again where they are asked for, of anything else they are held.
+    They are read again where they are asked for: anything but a plain file is copied to one first,
+    which is there until `closing` ends.
     """
     lines = lines_of_file(file, path)
     if isinstance(file, io.BufferedReader) and file.seekable():
-        return _OfFile(file.fileno(), map(len, lines))
-    return list(lines)
+        return _OfFile(file, map(len, lines))
+    return copied(lines, closing)
+
+
+def copied(lines: Iterable[bytes], closing: ExitStack) -> Sequence[bytes]:
+    """Lines that come once, in a temporary file that has no name. OSError where there is no room
+    for it.
+    """
+    file = closing.enter_context(tempfile.TemporaryFile())  # noqa: SIM115  it is closed there
+    lengths = array("q", map(file.write, lines))
+    file.flush()
+    return _OfFile(file, lengths)
 
 
 class _OfFile(Sequence[bytes]):
-    """Lines of a plain file, by where they end."""
+    """Lines of a plain file, by where they end. What is read is what stands in a block of it."""
 
-    def __init__(self, fd: int, lengths: Iterable[int]) -> None:
-        self._fd = fd
+    def __init__(self, file: IO[bytes], lengths: Iterable[int]) -> None:
+        self._file = file
         self._ends = array("q", accumulate(lengths))
+        self._block, self._block_at = b"", 0
 
     def __len__(self) -> int:
         return len(self._ends)
+
+    def __iter__(self) -> Iterator[bytes]:
+        begin = 0
+        for end in self._ends:
+            yield self._between(begin, end)
+            begin = end
 
     @overload
     def __getitem__(self, at: int) -> bytes: ...
@@ -105,5 +125,12 @@ class _OfFile(Sequence[bytes]):
             return [self[one] for one in range(*at.indices(len(self)))]
         end = self._ends[at]
         at %= len(self)
-        begin = self._ends[at - 1] if at else 0
-        return os.pread(self._fd, end - begin, begin)
+        return self._between(self._ends[at - 1] if at else 0, end)
+
+    def _between(self, begin: int, end: int) -> bytes:
+        at = begin - self._block_at
+        if at < 0 or end - self._block_at > len(self._block):
+            size = max(end - begin, _BLOCK_BYTES)
+            self._block, self._block_at = os.pread(self._file.fileno(), size, begin), begin
+            at = 0
+        return self._block[at : at + end - begin]
