@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
+from itertools import chain
 from typing import Any, Final
 
 from walld.foreign.codex_turns import Said, begins_as_summary, kept_of, said_of
@@ -133,7 +134,7 @@ class _Rollout:
                 self.draft.keep(line, "repeated_id", at_ms=at)
                 return
             self.draft.add(line, "message", made, id=id, at_ms=at)
-            self.said.append(_said(item, made, metadata))
+            self.said.append(_said(item, made, metadata, (len(self.draft.entries) - 1, None)))
         elif kind in _OTHERS:
             self.draft.add(line, f"codex.{kind}", item, id=id, at_ms=at)
         else:
@@ -174,13 +175,15 @@ class _Rollout:
         told: dict[str, Any] = {}
         if isinstance(history, list):
             made = [(one, _message(one) if isinstance(one, dict) else None) for one in history]
-            replacement = [one for _, one in made if one is not None]
+            kept = [(item, one) for item, one in made if one is not None]
+            replacement = [one for _, one in kept]
             if others := [item for item, one in made if one is None]:
                 foreign["replacement_history"] = others
-            said = [_said(item, one, None) for item, one in made if one is not None]
+            place = len(self.draft.entries)
+            said = [_said(item, one, None, (place, n)) for n, (item, one) in enumerate(kept)]
         elif isinstance(summary, str):
-            asked = [one for one in self.said if one.asked is not None]
-            replacement = [*(one.asked for one in asked if one.asked), message("user", summary)]
+            asked = [one for one in self.said if one.is_asked]
+            replacement = [*chain.from_iterable(map(self.asked, asked)), message("user", summary)]
             if not begins_as_summary(summary):
                 told["summary"] = summary
             said = [*asked, Said(True)]
@@ -191,6 +194,15 @@ class _Rollout:
             line, "compaction", told | {"replacement": replacement, "_foreign": foreign}, at_ms=at
         )
         self.said = said
+
+    def asked(self, one: Said) -> list[dict[str, Any]]:
+        """What the user said, as a message; none where that is kept as its line."""
+        place, within = one.at
+        entry = self.draft.entries[place]
+        if entry.type == f"foreign.{self.draft.format}":
+            return []
+        said = entry.payload if within is None else entry.payload["replacement"][within]
+        return [message("user", said["content"])]
 
     def context(self, line: Line, kind: str, payload: dict[str, Any], at: int) -> None:
         self.draft.add(line, f"codex.{kind}", payload, at_ms=at)
@@ -236,11 +248,13 @@ def _message(item: dict[str, Any]) -> dict[str, Any] | None:
     return None
 
 
-def _said(item: dict[str, Any], made: dict[str, Any], metadata: object) -> Said:
+def _said(
+    item: dict[str, Any], made: dict[str, Any], metadata: object, at: tuple[int, int | None]
+) -> Said:
     is_agents = (
         item.get("type") == "agent_message" or _communication(item.get("content")) is not None
     )
-    return said_of(item, made, metadata, is_agents=is_agents)
+    return said_of(item, made, metadata, at, is_agents=is_agents)
 
 
 def _communication(content: object) -> dict[str, Any] | None:

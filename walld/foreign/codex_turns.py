@@ -14,8 +14,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final, NamedTuple
 
-from walld.foreign.entries import message
-
 __all__ = ["Said", "begins_as_summary", "kept_of", "said_of"]
 
 _CONTEXT: Final = (
@@ -61,33 +59,47 @@ _LOOKED_AT: Final = 100
 
 
 class Said(NamedTuple):
-    """A message as the model has it. begins: a turn. asked: what the user said, as a message."""
+    """A message as the model has it. begins: a turn. is_asked: it is what the user said. at: the
+    place of its entry, and within that its place in the list of a compaction.
+    """
 
     begins: bool
     is_context: bool = False
-    asked: dict[str, Any] | None = None
+    is_asked: bool = False
+    at: tuple[int, int | None] = (0, None)
 
 
 def said_of(
-    item: dict[str, Any], made: dict[str, Any], metadata: object, *, is_agents: bool
+    item: dict[str, Any],
+    made: dict[str, Any],
+    metadata: object,
+    at: tuple[int, int | None],
+    *,
+    is_agents: bool,
 ) -> Said:
     """What Codex takes a message for. item: it as the rollout has it. metadata: of its line, where
     the writer may say itself whether a turn begins. is_agents: another agent said it.
     """
     role = made["role"]
-    texts = [text.lstrip()[:_LOOKED_AT].lower() for text in _texts(made["content"])]
     if is_agents:
-        said = Said(True)
+        said = _WORD
     elif role == "user":
+        texts = _beginnings(made["content"])
         is_context = any(text.startswith(_CONTEXT) for text in texts) and not _is_users(item)
         is_summary = any(begins_as_summary(text) for text in texts[:1])
-        asked = None if is_context or is_summary else message("user", made["content"])
-        said = Said(not is_context, is_context, asked)
+        said = Said(not is_context, is_context, not is_context and not is_summary, at)
+    elif role == "developer":
+        begins = _beginnings(made["content"])
+        said = Said(False, any(one.startswith(_DEVELOPER_CONTEXT) for one in begins))
     else:
-        is_update = role == "developer" and any(one.startswith(_DEVELOPER_CONTEXT) for one in texts)
-        said = Said(False, is_update)
+        said = _ANSWER
     override = metadata.get("turn_boundary_override") if isinstance(metadata, dict) else None
     return said._replace(begins=override) if isinstance(override, bool) else said
+
+
+_WORD: Final = Said(True)
+"""Of another agent."""
+_ANSWER: Final = Said(False)
 
 
 def begins_as_summary(text: str) -> bool:
@@ -115,9 +127,8 @@ def _is_users(item: dict[str, Any]) -> bool:
     return any(isinstance(kind, str) and kind.startswith("user.") for kind in kinds)
 
 
-def _texts(content: object) -> list[str]:
-    if isinstance(content, str):
-        return [content]
-    blocks = content if isinstance(content, list) else []
+def _beginnings(content: object) -> list[str]:
+    """Of its texts, in lower case."""
+    blocks = content if isinstance(content, list) else [{"text": content}]
     told = (block.get("text") for block in blocks if isinstance(block, dict))
-    return [text for text in told if isinstance(text, str)]
+    return [text.lstrip()[:_LOOKED_AT].lower() for text in told if isinstance(text, str)]
