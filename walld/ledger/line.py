@@ -236,7 +236,8 @@ def read_line(line: bytes) -> Line:
 def at_text(at_ms: int) -> str:
     """Unix milliseconds as UTC, "2026-11-22T13:20:11.123Z"."""
     second, rest = divmod(at_ms, 1000)
-    return f"{_second_text(second)}.{rest:03d}Z"
+    minute, second = divmod(second, 60)
+    return f"{_minute_text(minute)}:{second:02d}.{rest:03d}Z"
 
 
 def at_ms_of(text: str) -> int:
@@ -256,10 +257,10 @@ def _is_whole(line: bytes) -> bool:
 
 
 @lru_cache(maxsize=64)
-def _second_text(second: int) -> str:
-    """Events come many a second, and in order."""
-    assert 0 <= second <= AT_MS_MAX // 1000, second
-    return (_epoch + timedelta(seconds=second)).isoformat()[:19]
+def _minute_text(minute: int) -> str:
+    """Events come many a minute, and in order."""
+    assert 0 <= minute <= AT_MS_MAX // 60_000, minute
+    return (_epoch + timedelta(minutes=minute)).isoformat()[:16]
 
 
 @lru_cache(maxsize=64)

@@ -67,7 +67,7 @@ __all__ = ["run"]
 
 _T = TypeVar("_T")
 
-_ENTRIES_MAX = 200
+_ENTRIES_MAX = 500
 """Of one request; and its payloads are half a frame at most, so that ids have room."""
 _OF_AN_ENTRY = frozenset(
     (

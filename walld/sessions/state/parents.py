@@ -49,6 +49,13 @@ class Parents:
         self._by_seq.extend(array("I", parents))
         self._odd.extend(odd)
 
+    def add_one(self, parent: int) -> None:
+        """The same of the next seq."""
+        seq = len(self._by_seq)
+        self._by_seq.append(parent)
+        if parent != seq - 1:
+            self._odd.append(seq)
+
     def go_on(self, last_seq: int, odd: Sequence[int]) -> None:
         """Up to a seq, each on the one before but for `odd`: seq, parent seq, seq, parent seq ...
 

@@ -299,7 +299,10 @@ class SessionState:
                     self._take_tool(step.turn, step.type, step)
                 else:
                     self._take_turn(step.turn, step.type, step)
-            self.parents.add([0] * (seq - self.last_seq - 1) + [step.parent_seq])
+            if missing := seq - self.last_seq - 1:
+                self.parents.add([0] * missing + [step.parent_seq])
+            else:
+                self.parents.add_one(step.parent_seq)
         except BaseException:
             self._put_back(undo)
             raise
