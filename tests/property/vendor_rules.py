@@ -32,6 +32,24 @@ _KEYS = {
 }
 
 
+_PARTS = {
+    "system": ("text",),
+    "user": ("text", "image_url", "input_audio", "file"),
+    "assistant": ("text", "refusal"),
+    "tool": ("text",),
+}
+"""What a list of content holds at OpenAI."""
+_IN_RESULTS = ("text", "image", "document", "search_result", "tool_reference")
+_SOURCES = {
+    "base64": {"type", "media_type", "data"},
+    "url": {"type", "url"},
+    "file": {"type", "file_id"},
+    "text": {"type", "media_type", "data"},
+    "content": {"type", "content"},
+}
+_PICTURES = ("image/jpeg", "image/png", "image/gif", "image/webp")
+
+
 def check_sent(format: str, sent: list[dict[str, Any]]) -> int:  # noqa: A002
     """By the rules of that provider; no rule is broken by a list in plain form."""
     if format == "plain":
@@ -48,7 +66,7 @@ def check_openai(sent: list[dict[str, Any]]) -> int:
         if message["role"] == "tool":
             assert waiting, "a result without its call"
             assert message["tool_call_id"] == waiting.pop(0), "results in the order of the calls"
-            assert message["content"].strip()
+            _check_parts("tool", message["content"])
             results += 1
             before = "tool"
             continue
@@ -66,8 +84,46 @@ def check_openai(sent: list[dict[str, Any]]) -> int:
         content = message["content"]
         assert content or waiting, "no empty message"
         assert content is None or isinstance(content, (str, list))
+        _check_parts(message["role"], content)
     assert not waiting, f"calls without results: {waiting}"
     return results
+
+
+def _check_parts(role: str, content: object) -> None:
+    if isinstance(content, str):
+        assert content.strip() or role == "assistant", "no blank message"
+    for one in content if isinstance(content, list) else ():
+        assert one["type"] in _PARTS[role], (role, one["type"])
+        value = one[one["type"]]
+        if one["type"] in ("text", "refusal"):
+            assert isinstance(value, str), value
+            assert value, "no empty text"
+            assert one.keys() == {"type", one["type"]}, one.keys()
+        elif one["type"] == "image_url":
+            assert value.keys() <= {"url", "detail"}, value.keys()
+            assert re.match(r"https?://|data:image/", value["url"]), value["url"][:40]
+        else:
+            assert isinstance(value, dict), value
+
+
+def _check_source(block: dict[str, Any]) -> None:
+    """Of a picture or a document."""
+    source = block["source"]
+    assert source.keys() == _SOURCES[source["type"]], source.keys()
+    if block["type"] == "image":
+        assert source["type"] in ("base64", "url", "file"), source["type"]
+        assert source.get("media_type", _PICTURES[0]) in _PICTURES, source["media_type"]
+
+
+def _check_result(content: object) -> None:
+    """What a tool gave, as Anthropic takes it."""
+    assert content is None or isinstance(content, (str, list)), content
+    for one in content if isinstance(content, list) else ():
+        assert one["type"] in _IN_RESULTS, one["type"]
+        if one["type"] == "text":
+            assert one["text"].strip(), "no blank text"
+        elif one["type"] in ("image", "document"):
+            _check_source(one)
 
 
 def check_anthropic(sent: list[dict[str, Any]]) -> int:
@@ -95,6 +151,11 @@ def check_anthropic(sent: list[dict[str, Any]]) -> int:
         assert not ids & set(waiting), "an id twice"
         ids |= set(waiting)
         results += len(given)
+        for one in message["content"]:
+            if one["type"] in ("image", "document"):
+                _check_source(one)
+            elif one["type"] == "tool_result":
+                _check_result(one.get("content"))
         assert all(one["text"].strip() for one in message["content"] if one["type"] == "text")
         assert all(one["signature"] for one in message["content"] if one["type"] == "thinking")
     assert not waiting, f"calls without results: {waiting}"
