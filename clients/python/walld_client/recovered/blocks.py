@@ -34,8 +34,9 @@ _PICTURE: Final = "picture"
 """Here alone: {"type", "url", "detail"?, "source"?}, the URL None where there is none."""
 _OTHER: Final = {"type": "content"}
 """Here alone: what is no block at all."""
-_OPENAI: Final = frozenset(("text", "input_audio", "file"))
-_ANTHROPIC: Final = frozenset(("text", "document", "search_result"))
+_OPENAI: Final = {"text": "text", "input_audio": "input_audio", "file": "file"}
+_ANTHROPIC: Final = {"text": "text", "document": "source", "search_result": "content"}
+"""Blocks that each takes, and the field that what they hold stands in."""
 _PICTURES: Final = frozenset(("image/gif", "image/jpeg", "image/png", "image/webp"))
 """What Anthropic takes as bytes: it refuses a request with any other."""
 _DATA_URL: Final = re.compile(r"data:([\w.+-]+/[\w.+-]+);base64,(.*)", re.DOTALL)
@@ -83,7 +84,7 @@ def openai_block(block: dict[str, Any]) -> dict[str, Any]:
     if block["type"] == _PICTURE and block["url"] is not None:
         detail = {"detail": block["detail"]} if isinstance(block.get("detail"), str) else {}
         return {"type": "image_url", "image_url": {"url": block["url"]} | detail}
-    return block if block["type"] in _OPENAI else _not_shown(block)
+    return block if _is_whole(block, _OPENAI) else _not_shown(block)
 
 
 def anthropic_block(block: dict[str, Any]) -> dict[str, Any]:
@@ -98,7 +99,7 @@ def anthropic_block(block: dict[str, Any]) -> dict[str, Any]:
         if not isinstance(source, dict) or not _is_taken(source):
             return _not_shown(block)
         return {"type": "image", "source": source}
-    return block if block["type"] in _ANTHROPIC else _not_shown(block)
+    return block if _is_whole(block, _ANTHROPIC) else _not_shown(block)
 
 
 def plain_result(content: object) -> object:
@@ -118,6 +119,12 @@ def anthropic_result(content: object) -> list[dict[str, Any]]:
         return []
     shown = [anthropic_block(block) for block in blocks]
     return shown if any(block["type"] == "image" for block in shown) else []
+
+
+def _is_whole(block: dict[str, Any], fields: dict[str, str]) -> bool:
+    """Another dialect may have a block of that name in another shape."""
+    kind = block["type"]
+    return kind in fields and isinstance(block.get(fields[kind]), (str, list, dict))
 
 
 def _is_taken(source: dict[str, Any]) -> bool:
