@@ -13,8 +13,8 @@ those that readers of it found, with fixtures: github.com/daaain/claude-code-log
 - A sidechain (a subagent's talk) hangs on the entry that was the leaf when it began, and never
   becomes the leaf; unless the file holds nothing else.
 - What was typed while the model worked stands in no line of the user's: in the attachment that says
-  when the model was told of it (`queued_command`). So do the words of teammates
-  (`teammate_mailbox`).
+  when the model was told of it. So do the words of teammates and of hooks, files, selections
+  (`claude_attachments.py`).
 - What the program itself says of an error of the API stands on the path and is no message.
 - A line that is no message stands on the path where it came at its end, and is a leaf without one
   anywhere else. What hangs on it goes on where the conversation of its message stands by then,
@@ -28,6 +28,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Any, Final, NamedTuple
 
+from walld.foreign.claude_attachments import attached
 from walld.foreign.entries import Draft, Imported, failed_attempt, message, tool_call
 from walld.foreign.lines import Line, Lines, as_text, at_ms, rest, text_or_none
 from walld.foreign.order import NO_PARENTS, Tree
@@ -185,7 +186,7 @@ class _Session:
                 self.keep(line, value, "unknown_shape")
             else:
                 self.place(line, value, made)
-        elif kind == "attachment" and (told := _attached(value)) is not None:
+        elif kind == "attachment" and (told := attached(value)) is not None:
             self.place(line, value, [("message", told)])
         elif isinstance(kind, str) and kind in OTHERS:
             self.place(line, value, [(f"claude.{kind}", value)])
@@ -435,33 +436,6 @@ class _Session:
             made_of.append(message("user", others))
         made_of[-1]["_foreign"] = made_of[-1].get("_foreign", {}) | foreign
         return [("message", made) for made in made_of]
-
-
-def _attached(value: dict[str, Any]) -> dict[str, Any] | None:
-    """The message of an attachment that came out of the queue or from teammates, None for any
-    other.
-    """
-    held = value.get("attachment")
-    if not isinstance(held, dict):
-        return None
-    if held.get("type") == "teammate_mailbox" and (mail := _mail(held.get("messages"))):
-        return message("user", mail, foreign=value)
-    if held.get("type") != "queued_command":
-        return None
-    if not isinstance(held.get("prompt"), (str, list)):
-        return None
-    foreign = rest(value, "attachment") | {"attachment": rest(held, "prompt")}
-    return message("user", held["prompt"], foreign=foreign)
-
-
-def _mail(listed: object) -> str:
-    """What teammates said, each in the tags in which Claude Code sends it."""
-    told = []
-    for one in listed if isinstance(listed, list) else ():
-        if isinstance(one, dict) and (text := text_or_none(one.get("text"))) is not None:
-            name = f' teammate_id="{one["from"]}"' if text_or_none(one.get("from")) else ""
-            told.append(f"<teammate-message{name}>\n{text}\n</teammate-message>")
-    return "\n\n".join(told)
 
 
 def _calls(content: object) -> list[dict[str, Any]]:

@@ -121,6 +121,31 @@ def test_a_compressed_file_is_read(
     assert (again["new"], again["unknown_types"]) == (0, {"dream.deep": 2})
 
 
+def test_what_was_attached_and_is_in_no_message_is_named(
+    cli: Callable[..., tuple[int, str, str]], tmp_path: Path
+) -> None:
+    place = {"sessionId": "s", "isSidechain": False, "timestamp": "2026-10-02T09:00:00.000Z"}
+    attached = ["plan_mode", "plan_mode", "command_permissions", "opened_file_in_ide"]
+    lines: list[dict[str, Any]] = [
+        {
+            "type": "user",
+            "uuid": "u",
+            "parentUuid": None,
+            "message": {"role": "user", "content": "q"},
+        }
+    ] + [
+        {"type": "attachment", "uuid": f"a{n}", "parentUuid": f"a{n - 1}" if n else "u"}
+        | {"attachment": {"type": kind, "filename": "/w/a.py"}}
+        for n, kind in enumerate(attached)
+    ]
+    file = tmp_path / "claude.jsonl"
+    file.write_text("".join(json.dumps(one | place) + "\n" for one in lines))
+    assert cli("session", "import", str(file), "--session", "s")[1].splitlines() == [
+        "s: 5 entries from claude",
+        "  attached, and in no message: plan_mode 2, command_permissions 1 (claude.attachment)",
+    ]
+
+
 def test_a_file_without_a_session_makes_none(
     cli: Callable[..., tuple[int, str, str]], tmp_path: Path
 ) -> None:

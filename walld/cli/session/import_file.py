@@ -82,6 +82,8 @@ _LISTS = {"message_edit": "messages", "compaction": "replacement"}
 _NAMED_MAX = 5
 _SPOKEN = "codex.realtime_item"
 """Codex has them for its screen: to the model goes what a voice hands over, as a message."""
+_ATTACHED = "claude.attachment"
+"""What Claude Code says of itself, or of which the file has not what the model was given."""
 _NOTES = {
     NO_PARENTS: "its lines name no parents: their order in the file was taken for the conversation",
 }
@@ -198,6 +200,21 @@ def _tell_kept(reasons: Mapping[str, int], imported: Imported) -> None:
     spoken = sum(one.type == _SPOKEN for one in imported.entries.packed)
     if spoken:
         print(f"  spoken, and in no message: {spoken} entries ({_SPOKEN})")
+    attached = Counter(
+        _attached_type(one.whole.payload)
+        for one in imported.entries.packed
+        if one.type == _ATTACHED
+    )
+    if attached:
+        shown = ", ".join(f"{one} {count}" for one, count in attached.most_common(_NAMED_MAX))
+        shown += ", ..." if len(attached) > _NAMED_MAX else ""
+        print(f"  attached, and in no message: {escaped_line(shown)} ({_ATTACHED})")
+
+
+def _attached_type(line: dict[str, Any]) -> str:
+    held = line.get("attachment")
+    kind = held.get("type") if isinstance(held, dict) else None
+    return kind if isinstance(kind, str) else "of no type"
 
 
 def _in_pieces(entries: Entries) -> Entries:
