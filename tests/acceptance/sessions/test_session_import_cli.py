@@ -571,24 +571,29 @@ def test_a_compaction_from_a_lost_entry_on_still_stands(
     assert [one["content"] for one in daemon.reader.session("copy").messages() or ()] == said
 
 
-def test_a_part_that_is_in_another_file_is_missing_or_followed(
-    daemon: DaemonProcess, cli: Callable[..., tuple[int, str, str]], tmp_path: Path
-) -> None:
+def _halves(folder: Path, packed: bool = False) -> str:
+    """A Codex file that goes on from another one beside it."""
+
     def rollout(thread: str, first: int, said: str, **more: Any) -> Path:
         spoken = {"type": "message", "role": "user", "content": said}
         lines = [("session_meta", {"id": thread} | more), ("response_item", spoken)]
-        file = tmp_path / f"rollout-{thread}.jsonl"
-        file.write_text(
-            "".join(
-                json.dumps({"ordinal": first + place, "type": kind, "payload": payload}) + "\n"
-                for place, (kind, payload) in enumerate(lines)
-            )
-        )
+        file = folder / f"rollout-{thread}.jsonl"
+        text = "".join(
+            json.dumps({"ordinal": first + place, "type": kind, "payload": payload}) + "\n"
+            for place, (kind, payload) in enumerate(lines)
+        ).encode()
+        file.write_bytes(gzip.compress(text) if packed and first else text)
         return file
 
     rollout("aa", 0, "the first half")
     base = {"thread_id": "aa", "end_ordinal_exclusive": 2, "end_byte_offset": 99}
-    file = str(rollout("bb", 2, "the second half", history_base=base))
+    return str(rollout("bb", 2, "the second half", history_base=base))
+
+
+def test_a_part_that_is_in_another_file_is_missing_or_followed(
+    daemon: DaemonProcess, cli: Callable[..., tuple[int, str, str]], tmp_path: Path
+) -> None:
+    file = _halves(tmp_path)
     told = json.loads(cli("session", "import", file, "--session", "half", "--json")[1])
     assert told["missing"] == [{"ordinals": [0, 1], "thread": "aa", "bytes": 99}]
     out = cli("session", "import", file, "--session", "half")[1]
@@ -598,6 +603,28 @@ def test_a_part_that_is_in_another_file_is_missing_or_followed(
     assert "missing" not in cli(*whole)[1]
     said = [one["content"] for one in daemon.reader.session("whole").messages() or ()]
     assert said == ["the first half", "the second half"]
+
+
+@pytest.mark.parametrize("packed", [False, True])
+@pytest.mark.parametrize("first", [[], ["--follow"]])
+def test_a_file_is_not_imported_both_with_what_is_beside_it_and_without(
+    daemon: DaemonProcess,
+    cli: Callable[..., tuple[int, str, str]],
+    tmp_path: Path,
+    first: list[str],
+    packed: bool,
+) -> None:
+    """The first half would stand behind the second, or the second twice."""
+    words = ("session", "import", _halves(tmp_path, packed), "--session", "s")
+    assert cli(*words, *first)[0] == 0
+    before = daemon.reader.session("s").messages()
+    other = [] if first else ["--follow"]
+    code, out, err = cli(*words, *other)
+    assert (code, out) == (1, "")
+    assert f"session s has {words[2]} by an import {'with' if first else 'without'} --follow" in err
+    assert daemon.reader.session("s").messages() == before
+    assert "0 entries" in cli(*words, *first)[1]
+    assert cli(*words[:-1], "other", *other)[0] == 0
 
 
 def test_a_file_without_parents_says_that_its_order_was_taken(

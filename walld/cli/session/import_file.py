@@ -117,6 +117,8 @@ def _run(asking: SessionClient, options: argparse.Namespace) -> int:
         imported = _read(lines, options)
         split = _in_pieces(imported.entries)
         work = _Import(asking, session_id, options.file, imported, lines)
+        if archive is None and file.seekable():
+            work.check_follow(options)
         new = work.append(split)  # a line that is kept as its text is read again
         doubted = work.end(imported)
     count = len(split)
@@ -304,12 +306,31 @@ class _Import:
         self._doubles: frozenset[str] = frozenset()
         self._misplaced: frozenset[str] = frozenset()
         """Words that would be of another call here."""
+        self._first = imported.entries.packed[0].id if imported.entries else ""
         self._source = imported.events
         self.reasons = Counter(imported.reasons)
         self._unfinished: list[str] = []
         """Imports that this one ends: all they were to bring is in its file."""
         self._last_seq = 0
         """Of the session, as far as this import knows."""
+
+    def check_follow(self, options: argparse.Namespace) -> None:
+        """WalldError where an import of the file took, or left, what stands beside it, and this one
+        does not: that would stand behind its own words, or those would stand there twice.
+        """
+        there = {event.id for event in self._events()}
+        if not there or self._first in there:
+            return
+        turned = argparse.Namespace(**vars(options) | {"follow": not options.follow})
+        with open(options.file, "rb") as file, ExitStack() as closing:
+            other = _read(_lines(file, None, turned, closing)[0], turned).entries.packed
+        if not other or other[0].id not in there:
+            return  # an import begins with the first
+        had, do = ("without", "without it") if options.follow else ("with", "with it")
+        raise WalldError(
+            f"session {self._session_id} has {options.file} by an import {had} --follow: import it"
+            f" {do} again, or into another session (--session OTHER)"
+        )
 
     def append(self, split: Entries) -> int:
         """How many of them were not there."""
