@@ -40,7 +40,6 @@ Owns: LangChain's callbacks to calls on a reply. Refuses: when a reply ends (`mo
 from __future__ import annotations
 
 import os
-import threading
 from collections.abc import Callable, Hashable
 from contextvars import ContextVar
 from typing import Any
@@ -58,6 +57,7 @@ from walld_client.adapters.frameworks.tool_effects import Declared
 from walld_client.adapters.wires.model_said import hash_of_tools
 from walld_client.adapters.wires.wire import Failure, finish_failure
 from walld_client.client import ClientBase
+from walld_client.link import process
 from walld_client.reply.reply import ReplyBase
 
 with needs("langchain", "langchain_core"):
@@ -117,7 +117,7 @@ class WalldCallback(BaseCallbackHandler):
         # of which it tells nobody) what is known of the run goes too.
         self._answers: WeakKeyDictionary[UUID, Answer] = WeakKeyDictionary()
         """Model calls under way."""
-        self._lock = threading.Lock()
+        self._mutex = process.Mutex()
         """Of these calls, which are looked through."""
         self._tools: WeakKeyDictionary[UUID, tuple[str, str | None]] = WeakKeyDictionary()
         """Call ids of tools that run, and what their calls are called in their reply."""
@@ -170,7 +170,7 @@ class WalldCallback(BaseCallbackHandler):
         call = self._board.begin(
             *place, about=about, run_id=str(run_id), model=about["model"], **_task_in(named)
         )
-        with self._lock:
+        with self._mutex.lock:
             self._answers[run_id] = Answer(call, str(run_id))
 
     @safely
@@ -208,7 +208,7 @@ class WalldCallback(BaseCallbackHandler):
 
     def _ended_answer(self, run_id: UUID) -> Answer | None:
         """The model call of which nothing more is told."""
-        with self._lock:
+        with self._mutex.lock:
             answer = self._answers.pop(run_id, None)
         if answer is not None:
             answer.unwatch()
@@ -370,7 +370,7 @@ class WalldCallback(BaseCallbackHandler):
         self._leave(run_id)
 
     def _under_way_in(self, run_id: UUID) -> list[ModelCall]:
-        with self._lock:
+        with self._mutex.lock:
             calls = [one.call for one in self._answers.values()]
         return [one for one in calls if run_id.int in one.place and not one.is_over]
 
@@ -432,13 +432,13 @@ def _of(message: Any, name: str) -> Any:
 
 # --- attached by the environment -----------------------------------------------------------------
 
-_lock = threading.Lock()
+_mutex = process.Mutex()
 _clients: list[ClientBase] = []
 
 
 def _own_client() -> ClientBase:
     """One for the whole process: LangChain makes a callback for each outermost run."""
-    with _lock:
+    with _mutex.lock:
         if not _clients:
             _clients.append(walld.connect())
         return _clients[0]
