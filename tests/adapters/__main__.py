@@ -65,6 +65,7 @@ GROUPS = {
             "wires/test_any_answer.py",
             "wires/test_told_again.py",
             "wires/test_goes_on.py",
+            "wires/test_goes_on_in_bytes.py",
             "wires/test_spoken.py",
             "wires/test_tee_at_once.py",
             "wires/test_overhead.py",
