@@ -4,9 +4,11 @@ Owns: the groups, their venvs, and a table of what was installed and what was fo
 tests themselves.
 
 A venv each, because the SDKs do not agree on their dependencies: litellm holds openai back, and
-that would hold the others back. Requirements are floors; what the registry has is what is tested.
-An SDK that cannot be installed is said and fails nothing, unless none can be, or CI is set: that is
-a registry's trouble, or a conflict among packages of others, and both are seen in the table.
+that would hold the others back. Requirements are floors; what the registry has is what is tested,
+or with `--oldest` (of make: `GROUP=--oldest`) the floors themselves of what the extras name, and
+the newest of the rest that goes with them. An SDK that cannot be installed is said and fails
+nothing, unless none can be, or CI is set: that is a registry's trouble, or a conflict among
+packages of others, and both are seen in the table.
 """
 
 from __future__ import annotations
@@ -18,6 +20,8 @@ import re
 import subprocess
 import sys
 import time
+import tomllib
+from collections.abc import Iterable
 from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
@@ -61,6 +65,7 @@ GROUPS = {
             "wires/test_any_answer.py",
             "wires/test_told_again.py",
             "wires/test_goes_on.py",
+            "wires/test_goes_on_in_bytes.py",
             "wires/test_spoken.py",
             "wires/test_tee_at_once.py",
             "wires/test_overhead.py",
@@ -136,17 +141,42 @@ GROUPS = {
 }
 
 
-def python_of(name: str) -> Path:
-    return VENVS / name.replace("+", "-") / "bin/python"
+def python_of(name: str, oldest: bool = False) -> Path:
+    return VENVS / (("oldest-" if oldest else "") + name.replace("+", "-")) / "bin/python"
 
 
-def install(name: str, group: Group) -> str | None:
+def floors_of(requirements: Iterable[str]) -> list[str]:
+    """Constraints of pip that hold each requirement at its floor: `a[b]>=1; c` is `a==1; c`.
+
+    Raises ValueError for a requirement that has no floor.
+    """
+    floors = []
+    for one in requirements:
+        found = re.fullmatch(r"([\w.-]+)(?:\[.*?\])?\s*>=\s*([\w.]+)(\s*;.*)?", one)
+        if found is None:
+            raise ValueError(f"{one!r} has no floor: an extra's requirement is NAME>=VERSION")
+        floors.append(f"{found[1]}=={found[2]}{found[3] or ''}")
+    return floors
+
+
+def wanted_by(group: Group) -> set[str]:
+    """The requirements of its extras, as the client's pyproject.toml has them."""
+    project = tomllib.loads((CLIENT / "pyproject.toml").read_text())["project"]
+    extras = filter(None, group.extras.split(","))
+    return {one for extra in extras for one in project["optional-dependencies"][extra]}
+
+
+def install(name: str, group: Group, oldest: bool = False) -> str | None:
     """Make the venv anew. What went wrong, or None."""
-    python = python_of(name)
+    python = python_of(name, oldest)
     subprocess.run([sys.executable, "-m", "venv", "--clear", python.parents[1]], check=True)
     client = f"{CLIENT}[{group.extras}]" if group.extras else str(CLIENT)
     wanted = ["-e", client, "-e", str(ROOT), "pytest>=8", *group.needs]
     command = [python, "-m", "pip", "--quiet", "--disable-pip-version-check", "install", *wanted]
+    if oldest:
+        constraints = python.parents[1] / "floors.txt"
+        constraints.write_text("".join(f"{one}\n" for one in floors_of(sorted(wanted_by(group)))))
+        command += ["--constraint", constraints]
     try:
         done = subprocess.run(
             command, capture_output=True, text=True, timeout=INSTALL_SECONDS_MAX, check=False
@@ -164,19 +194,19 @@ def trouble_of(stderr: str) -> str | None:
     return re.sub(r" \(from versions: .*\)", "", said[0]) if said else None
 
 
-def versions(name: str, group: Group) -> str:
+def versions(python: Path, group: Group) -> str:
     """What the registry gave, as it is installed."""
     found = importlib.metadata.distributions(
-        path=[str(path) for path in python_of(name).parents[1].glob("lib/python*/site-packages")]
+        path=[str(path) for path in python.parents[1].glob("lib/python*/site-packages")]
     )
     have = {one.name.lower().replace("_", "-"): one.version for one in found}
     return ", ".join(f"{one} {have.get(one, '?')}" for one in group.shown)
 
 
-def run_tests(name: str, group: Group, more: list[str]) -> tuple[int, str]:
+def run_tests(python: Path, group: Group, more: list[str]) -> tuple[int, str]:
     """pytest's exit code, and what it said."""
     files = [str(ROOT / "tests/adapters" / one) for one in group.tests]
-    command = [python_of(name), "-m", "pytest", "-q", "-p", "no:cacheprovider", *files, *more]
+    command = [python, "-m", "pytest", "-q", "-p", "no:cacheprovider", *files, *more]
     env = os.environ | {"PYTHONPATH": f"{ROOT}:{CLIENT}"}
     done = subprocess.run(
         command, env=env, cwd=ROOT, check=False, text=True, errors="replace",
@@ -185,11 +215,11 @@ def run_tests(name: str, group: Group, more: list[str]) -> tuple[int, str]:
     return done.returncode, done.stdout
 
 
-def measure(name: str) -> int:
+def measure(python: Path, name: str) -> int:
     """The exit code of `adapters.overhead` in its venv."""
     env = os.environ | {"PYTHONPATH": f"{ROOT}:{ROOT / 'tests'}:{CLIENT}"}
     env["LITELLM_LOCAL_MODEL_COST_MAP"] = "True"
-    command = [python_of(name), "-m", "adapters.overhead", name]
+    command = [python, "-m", "adapters.overhead", name]
     return subprocess.run(command, env=env, cwd=ROOT, check=False).returncode
 
 
@@ -205,25 +235,29 @@ def tried(options: argparse.Namespace, name: str) -> Tried:
     """Install a group, unless it is there and to be kept, and run its tests, or measure it."""
     group = GROUPS[name]
     begun = time.monotonic()
-    there = options.keep and python_of(name).exists()
-    trouble = None if there else install(name, group)
+    python = python_of(name, options.oldest)
+    there = options.keep and python.exists()
+    trouble = None if there else install(name, group, options.oldest)
     if trouble is not None:
         return Tried((name, "NOT INSTALLED", trouble))
     said = ""
     if options.overhead:
         # LangGraph's models are LangChain's, and servers have none.
-        code = measure(name) if "wires/test_overhead.py" in group.tests else 0
+        code = measure(python, name) if "wires/test_overhead.py" in group.tests else 0
     else:
-        code, said = run_tests(name, group, options.pytest.split())
+        code, said = run_tests(python, group, options.pytest.split())
     word = "passed" if code == 0 else f"FAILED ({code})"
     took = f"{time.monotonic() - begun:.0f} s"
-    return Tried((name, word, f"{versions(name, group)}; {took}"), said, code != 0)
+    return Tried((name, word, f"{versions(python, group)}; {took}"), said, code != 0)
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m adapters", description=__doc__.split("\n")[0])
     parser.add_argument("group", nargs="*", help=f"of {', '.join(GROUPS)} (all)")
     parser.add_argument("--keep", action="store_true", help="use the venvs that are there")
+    parser.add_argument(
+        "--oldest", action="store_true", help="the floors of the extras, not the newest"
+    )
     parser.add_argument("--overhead", action="store_true", help="measure a chunk, test nothing")
     parser.add_argument("--pytest", default="", help="more arguments of pytest")
     options = parser.parse_args()

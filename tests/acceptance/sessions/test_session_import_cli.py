@@ -5,12 +5,14 @@ from __future__ import annotations
 import argparse
 import bz2
 import gzip
+import importlib
 import json
 import lzma
 import signal
 import subprocess
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -95,7 +97,17 @@ ROLLOUT = "".join(
 ).encode()
 
 
-@pytest.mark.parametrize("packed", ["gzip", "bzip2", "xz", None])
+def zstd_compress() -> Callable[[bytes], bytes]:
+    """Of Python itself or the test's package; skips where neither is here."""
+    for name in ("compression.zstd", "backports.zstd"):
+        with suppress(ImportError):
+            compress: Callable[[bytes], bytes] = importlib.import_module(name).compress
+            return compress
+    version = sys.version.split()[0]
+    pytest.skip(f"Python {version} has no zstd, and backports.zstd of the extra zstd is not here")
+
+
+@pytest.mark.parametrize("packed", ["gzip", "bzip2", "xz", "zstd", None])
 @pytest.mark.parametrize("of", ["auto", "codex"])
 def test_a_compressed_file_is_read(
     daemon: DaemonProcess,
@@ -104,7 +116,8 @@ def test_a_compressed_file_is_read(
     packed: str | None,
     of: str,
 ) -> None:
-    pack = {"gzip": gzip.compress, "bzip2": bz2.compress, "xz": lzma.compress, None: bytes}[packed]
+    own = {"gzip": gzip.compress, "bzip2": bz2.compress, "xz": lzma.compress, None: bytes}
+    pack = own.get(packed) or zstd_compress()
     file = tmp_path / "rollout.jsonl.packed"
     file.write_bytes(pack(ROLLOUT))
     words = ("session", "import", str(file), "--session", "s", "--format", of)

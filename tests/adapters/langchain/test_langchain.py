@@ -19,7 +19,7 @@ from adapters.trial import (
     kept,
     wants,
 )
-from daemon_process import DaemonProcess
+from daemon_process import DaemonProcess, until
 
 wants("langchain", "langchain-openai", "langchain-anthropic")
 
@@ -173,6 +173,33 @@ def test_the_gate_behind_a_tool(
 ) -> None:
     spec = SPEC | {"provider": provider, "what": "agent", "model": "tool", "events": events}
     check_gate_behind_a_tool(programs, kept_by, **spec)
+
+
+@pytest.mark.parametrize(
+    ("declared", "status"),
+    [
+        ('{"weather": ["external-write", "rerun-after-check"]}', "check"),
+        ('{"weather": {"side_effect": "read", "resume_policy": "rerun-after-check"}}', "ok"),
+        ('{"weather": ["external", "rerun-after-check"]}', "blocked"),
+        ('{"weather": ', "blocked"),
+        ("[]", "blocked"),
+        ("", "blocked"),
+    ],
+)
+def test_the_gate_behind_a_tool_that_the_environment_declares(
+    programs: Nursery, kept_by: DaemonProcess, declared: str, status: str
+) -> None:
+    """What cannot be meant is passed over, and the program is asked as ever."""
+    session = f"env {status} {declared.encode().hex()}"
+    spec = SPEC | {"provider": PROVIDERS[0], "attach": "environment", "session": session}
+    spec |= {"declared": declared, "what": "agent", "model": "tool", "stall": True}
+    trial = programs.run(**spec)
+    until(lambda: trial.words("running") or trial.words("raised"), "a tool that runs")
+    assert trial.raised is None, trial.lines
+    trial.kill()
+    until(lambda: kept_by.reader.orphans(session), "an orphan")
+    gate = kept_by.reader.session(session).resume_check()
+    assert gate["status"] == status
 
 
 def test_the_example(kept_by: DaemonProcess, replay: Replay) -> None:

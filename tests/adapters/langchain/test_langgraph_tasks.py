@@ -353,3 +353,71 @@ os.kill(os.getpid(), signal.SIGKILL)
     assert kept == {"other", "answered by another", "open", "no task"}
     for reply in again.left():
         kept_by.reader.resolve(reply.stream_id, reply.last_seq)
+
+
+# --- forked while a checkpoint is on its way ------------------------------------------------------
+
+FORKED = """
+import asyncio, os, signal, sys, threading, time, warnings
+import walld_client
+from langgraph.checkpoint.base import empty_checkpoint
+from walld_client import aio
+from walld_client.adapters.langgraph import WalldSaver
+
+warnings.simplefilter("ignore", DeprecationWarning)  # it has threads: that is what is tried
+path, client, daemon = sys.argv[1], sys.argv[2], int(sys.argv[3])
+config = {"configurable": {"thread_id": "forked " + client, "checkpoint_ns": ""}}
+made = (aio if client == "aio" else walld_client).connect(path, timeout=60)
+saver = WalldSaver(made)
+lock = saver._thread(config).lock
+
+def put():
+    given = config, empty_checkpoint(), {"source": "input", "step": 0, "parents": {}}, {}
+    return saver.aput(*given) if client == "aio" else saver.put(*given)
+
+def forked():
+    child = os.fork()
+    if child == 0:
+        signal.alarm(30)  # ends a child that hangs
+        os.kill(daemon, signal.SIGCONT)
+        if client == "aio":
+            asyncio.run(put())
+        else:
+            put()
+        os._exit(0)
+    _, status = os.waitpid(child, 0)
+    return os.waitstatus_to_exitcode(status)
+
+async def main():
+    at_it = asyncio.create_task(put())
+    while not lock.locked():
+        await asyncio.sleep(0.01)
+    code = forked()
+    await at_it
+    return code
+
+os.kill(daemon, signal.SIGSTOP)
+try:
+    if client == "aio":
+        code = asyncio.run(main())
+    else:
+        at_it = threading.Thread(target=put)
+        at_it.start()
+        while not lock.locked():
+            time.sleep(0.01)
+        code = forked()
+        at_it.join()
+finally:
+    os.kill(daemon, signal.SIGCONT)
+sys.exit(code)
+"""
+
+
+@each_client
+def test_a_child_puts_while_its_parent_does(kept_by: DaemonProcess, client: str) -> None:
+    command = [sys.executable, "-c", FORKED, kept_by.socket_path, client, str(kept_by.process.pid)]
+    done = subprocess.run(command, env=environment(), check=False, timeout=120)
+    assert done.returncode == 0
+    saver = WalldSaver(kept_by.reader)
+    config: Any = {"configurable": {"thread_id": f"forked {client}"}}
+    assert len(list(saver.list(config))) == 2

@@ -100,6 +100,7 @@ async def main(spec: dict[str, Any], tell: Any) -> None:
     walld = walld_client.connect(spec["socket"])
     if spec["attach"] == "environment":
         os.environ |= {"WALLD_LANGCHAIN": spec["session"], "WALLD_SOCKET": spec["socket"]}
+        os.environ["WALLD_LANGCHAIN_TOOL_EFFECTS"] = spec.get("declared", "")
     else:
         about = {"on_reply": begun, "tool_effects": spec.get("tool_effects")}
         config = {"callbacks": [WalldCallback(walld, spec["session"], **about)]}

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import bz2
+import gzip
 import json
+import lzma
+import sys
 from pathlib import Path
 
 import pytest
@@ -10,6 +14,7 @@ from imported_session import told_texts
 from test_foreign_claude import TEXT, assistant, user
 
 from walld.cli.session.follow import followed
+from walld.errors import NotUnderstood
 from walld.foreign import claude, codex
 from walld.foreign.detect import read
 
@@ -131,6 +136,35 @@ def test_a_base_of_another_day_and_of_any_name(tmp_path: Path) -> None:
     write(tmp_path / "mine/old.jsonl", thread("aa", 0, "uno", "dos"))
     write(tmp_path / "mine/aa.jsonl", thread("another", 0, "nobody's"))
     assert texts(write(tmp_path / "mine/new.jsonl", own)) == ["uno", "dos", "three"]
+
+
+def test_a_base_that_is_compressed(tmp_path: Path) -> None:
+    """So does Codex with what nobody has written to for long."""
+    own = thread("bb", 3, "three", of=base("aa", 3))
+    of_base = "".join(thread("aa", 0, "one", "two")).encode()
+    for ending, pack in {"gz": gzip.compress, "xz": lzma.compress, "bz2": bz2.compress}.items():
+        folder = tmp_path / ending
+        path = write(folder / "2026/10/01/rollout-2-bb.jsonl", own)
+        (folder / "2026/10/01/other.jsonl.gz").write_bytes(b"\x1f\x8b damaged")
+        beside = folder / "2026/10/01" / f"rollout-1-aa.jsonl.{ending}"
+        beside.write_bytes(pack(of_base))
+        assert texts(path) == ["one", "two", "three"]
+        beside.unlink()
+        older = folder / "2026/09/30" / f"rollout-1-aa.jsonl.{ending}"
+        older.parent.mkdir(parents=True)
+        older.write_bytes(pack(of_base))
+        assert texts(path) == ["one", "two", "three"]
+
+
+def test_a_base_that_cannot_be_unpacked_is_an_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("compression.zstd", "backports.zstd", "zstandard"):
+        monkeypatch.setitem(sys.modules, name, None)
+    path = write(tmp_path / "rollout-2-bb.jsonl", thread("bb", 3, "three", of=base("aa", 3)))
+    (tmp_path / "rollout-1-aa.jsonl.zst").write_bytes(b"\x28\xb5\x2f\xfd\x04\x60\xbd\x19")
+    with pytest.raises(NotUnderstood, match=r"rollout-1-aa\.jsonl\.zst: .*zstd"):
+        texts(path)
 
 
 def test_what_is_not_there_stays_missing(tmp_path: Path) -> None:

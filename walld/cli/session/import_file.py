@@ -44,9 +44,10 @@ from walld_client.steps import run as run_steps
 from walld_client.wire import messages as wire
 
 from walld.cli.exit_codes import DONE, USAGE, complain
+from walld.cli.session.compressed_file import unpacked
 from walld.cli.session.follow import followed
 from walld.cli.session.import_archive import archive_of, bring_artifacts
-from walld.cli.session.import_source import copied, lines_of, unpacked
+from walld.cli.session.import_source import copied, lines_of
 from walld.cli.session_client import SessionClient
 from walld.cli.show import as_json
 from walld.errors import NotUnderstood, WalldError

@@ -1,80 +1,26 @@
-"""The lines of a file that is imported, unpacked where it is compressed.
+"""The lines of a file that is imported, as often as they are asked for.
 
-Owns: which compressions can be read here, and reading lines again. Refuses: what the lines say
-(`foreign/`), archives (`import_archive.py`), other files (`follow.py`).
-
-gzip, bzip2 and xz are Python's own; zstd is so from 3.14 on, else the package zstandard reads it.
+Owns: reading lines again. Refuses: what the lines say (`foreign/`), archives (`import_archive.py`),
+other files (`follow.py`), unpacking (`compressed_file.py`).
 """
 
 from __future__ import annotations
 
-import bz2
-import gzip
-import importlib
 import io
-import lzma
 import os
 import tempfile
-import zlib
 from array import array
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack
 from itertools import accumulate
-from typing import IO, Any, Final, overload
+from typing import IO, Final, overload
 
-from walld.cli.session.follow import Readable, lines_of_file
-from walld.errors import NotUnderstood
-from walld.foreign.containers import compressed
+from walld.cli.session.compressed_file import Readable
+from walld.cli.session.follow import lines_of_file
 
-__all__ = ["copied", "lines_of", "unpacked"]
+__all__ = ["copied", "lines_of"]
 
-_DAMAGED: Final = (EOFError, zlib.error, lzma.LZMAError, OSError, ValueError)
-"""What the readers raise for bytes that are none of theirs, but for the ZstdError of zstandard."""
-_MAGIC_BYTES: Final = 6
 _BLOCK_BYTES: Final = 64 * 1024
-
-
-class _Packed:
-    """A compressed file, read like one that is not. NotUnderstood where it is cut or damaged."""
-
-    def __init__(self, file: Readable, path: str, name: str) -> None:
-        self._file, self._path, self._name = file, path, name
-
-    def readline(self, size: int, /) -> bytes:
-        try:
-            return self._file.readline(size)
-        except Exception as error:
-            if not isinstance(error, _DAMAGED) and type(error).__name__ != "ZstdError":
-                raise
-            raise NotUnderstood(
-                f"{self._path}: it is compressed with {self._name}, and cut or damaged ({error}):"
-                f" nothing of it was imported; what {self._name} can still unpack of it can be"
-            ) from None
-
-
-def unpacked(file: io.BufferedReader, path: str) -> tuple[Readable, str | None]:
-    """The file as what it holds, and what it was compressed with. NotUnderstood: see there."""
-    name = compressed(file.peek(_MAGIC_BYTES)[:_MAGIC_BYTES])
-    return (file if name is None else _Packed(_opened(file, path, name), path, name)), name
-
-
-def _opened(file: io.BufferedReader, path: str, name: str) -> Readable:
-    if name == "gzip":
-        return gzip.GzipFile(fileobj=file, mode="rb")
-    if name == "bzip2":
-        return bz2.BZ2File(file)
-    if name == "xz":
-        return lzma.LZMAFile(file)
-    with suppress(ImportError):
-        opened: Readable = importlib.import_module("compression.zstd").open(file)
-        return opened
-    with suppress(ImportError):
-        made: Any = importlib.import_module("zstandard").ZstdDecompressor()
-        return io.BufferedReader(made.stream_reader(file, read_across_frames=True))
-    raise NotUnderstood(
-        f"{path}: it is compressed with zstd, which this Python cannot read: unpack it first"
-        " (zstd -d -o OTHER FILE), or install the package zstandard"
-    )
 
 
 def lines_of(file: Readable, path: str, closing: ExitStack) -> Sequence[bytes]:

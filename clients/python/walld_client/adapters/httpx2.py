@@ -18,6 +18,7 @@ providers do not compress event streams.
 from __future__ import annotations
 
 import logging
+import re
 import zlib
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable, Iterator
 from functools import partial
@@ -44,6 +45,7 @@ those of which it was."""
 
 _PROVIDERS = {"openai.com": "openai", "anthropic.com": "anthropic"}
 """By the end of the host; another host is its own name."""
+_OF_A_RESPONSE = re.compile(r"/responses/([^/]+)/?$")
 _REQUEST_IDS = ("request-id", "x-request-id")
 
 
@@ -113,6 +115,7 @@ def record_response(opener: Opener, response: httpx2.Response) -> None:
         attempt = _attempt(response.request.headers)
 
         def opened() -> ReplyBase | None:
+            opener.cut.begun(session_id)
             return opener.open_in(session_id, attempt=attempt)
 
         if opener.is_off:
@@ -125,6 +128,9 @@ def record_response(opener: Opener, response: httpx2.Response) -> None:
             is_messages=wire == "messages",
             effects=opener.effects,
             about=partial(_about, response),
+            cut=opener.cut if wire == "responses" else None,
+            may_go_on=partial(_may_go_on, response.request),
+            taken_up=_taken_up(response.request),
         )
         is_sync = isinstance(stream, httpx2.SyncByteStream)
         is_async = isinstance(stream, httpx2.AsyncByteStream)
@@ -149,9 +155,29 @@ def _about(response: httpx2.Response) -> dict[str, Any]:
 
 def _tools_of(request: httpx2.Request) -> str | None:
     try:
-        return hash_of_tools(msgspec.json.decode(request.content, type=_Asked).tools)
+        return hash_of_tools(_asked(request).tools)
     except (httpx2.RequestNotRead, msgspec.MsgspecError, ValueError):
         return None
+
+
+def _taken_up(request: httpx2.Request) -> str | None:
+    """The id of the response of OpenAI's that is asked for once more; None: it is a new one."""
+    found = _OF_A_RESPONSE.search(request.url.path) if request.method == "GET" else None
+    return None if found is None else found[1]
+
+
+def _may_go_on(request: httpx2.Request) -> bool:
+    """Can the response be asked for once more? One that runs in the background can."""
+    if _taken_up(request) is not None:
+        return True
+    try:
+        return _asked(request).background is True
+    except (httpx2.RequestNotRead, msgspec.MsgspecError, ValueError):
+        return False
+
+
+def _asked(request: httpx2.Request) -> _Asked:
+    return msgspec.json.decode(request.content, type=_Asked)
 
 
 def _tell_once(kind: str) -> None:
@@ -185,6 +211,7 @@ class _Asked(msgspec.Struct):
     """Of a request, which may be long: the rest is passed over."""
 
     tools: Any = None
+    background: Any = None
 
 
 class _Half:

@@ -3,7 +3,8 @@
     agent.invoke(..., config={"callbacks": [WalldCallback(walld, "session-1")]})
 
 With `WALLD_LANGCHAIN=session-1` in the environment nothing has to be passed: every model call is
-recorded, with a client of the process's own. Where the client is installed its `.pth` file imports
+recorded, with a client of the process's own, and what WALLD_LANGCHAIN_TOOL_EFFECTS declares of the
+tools. Where the client is installed its `.pth` file imports
 this module then (`startup/walld_langchain_startup.py`); elsewhere the program does.
 
 Owns: LangChain's callbacks to calls on a reply. Refuses: when a reply ends (`model_call.py`).
@@ -39,10 +40,12 @@ Owns: LangChain's callbacks to calls on a reply. Refuses: when a reply ends (`mo
 
 from __future__ import annotations
 
+import json
+import logging
 import os
-import threading
 from collections.abc import Callable, Hashable
 from contextvars import ContextVar
+from functools import cache
 from typing import Any
 from uuid import UUID
 from weakref import WeakKeyDictionary
@@ -54,10 +57,11 @@ from walld_client.adapters.frameworks.extras import needs
 from walld_client.adapters.frameworks.langchain_events import Answer
 from walld_client.adapters.frameworks.model_call import Board, ModelCall, Place, safely
 from walld_client.adapters.frameworks.recording import Opener, SessionId
-from walld_client.adapters.frameworks.tool_effects import Declared
+from walld_client.adapters.frameworks.tool_effects import Declared, ToolEffects
 from walld_client.adapters.wires.model_said import hash_of_tools
 from walld_client.adapters.wires.wire import Failure, finish_failure
 from walld_client.client import ClientBase
+from walld_client.link import process
 from walld_client.reply.reply import ReplyBase
 
 with needs("langchain", "langchain_core"):
@@ -67,10 +71,14 @@ with needs("langchain", "langchain_core"):
 __all__ = ["WalldCallback"]
 
 _VARIABLE = "WALLD_LANGCHAIN"
+_EFFECTS_VARIABLE = "WALLD_LANGCHAIN_TOOL_EFFECTS"
 _REASONS = ("finish_reason", "stop_reason", "stopReason", "done_reason", "status")
 """What providers call it in a message's metadata."""
 _TASK = "langgraph_checkpoint_ns"
 """In the metadata of a node: its task, the same in the run that goes on with it."""
+
+
+_log = logging.getLogger("walld")
 
 
 class _OpenerOfTasks(Opener):
@@ -92,7 +100,9 @@ class WalldCallback(BaseCallbackHandler):
     auto_release: the program keeps no copy of its own; a whole answer is forgotten at once.
     tool_effects: of tools by name, (side_effect, resume_policy) as `turn.intent` has them: what the
     gate judges a call by that has no result.
-    Without arguments, a client of this process and the session that WALLD_LANGCHAIN names.
+    Without arguments, a client of this process, the session that WALLD_LANGCHAIN names, and the
+    tool_effects that WALLD_LANGCHAIN_TOOL_EFFECTS has, as JSON. What is wrong there is an error in
+    the log, and no tool is declared.
     """
 
     run_inline = True
@@ -109,6 +119,8 @@ class WalldCallback(BaseCallbackHandler):
         session = session_id if session_id is not None else os.environ.get(_VARIABLE)
         if session is None:
             raise ValueError(f"a session_id is needed: none was given, and {_VARIABLE} is not set")
+        if session_id is None and tool_effects is None:
+            tool_effects = _declared_by(os.environ.get(_EFFECTS_VARIABLE, ""))
         opener = _OpenerOfTasks(
             client or _own_client(), session, on_reply, auto_release, tool_effects
         )
@@ -117,7 +129,7 @@ class WalldCallback(BaseCallbackHandler):
         # of which it tells nobody) what is known of the run goes too.
         self._answers: WeakKeyDictionary[UUID, Answer] = WeakKeyDictionary()
         """Model calls under way."""
-        self._lock = threading.Lock()
+        self._mutex = process.Mutex()
         """Of these calls, which are looked through."""
         self._tools: WeakKeyDictionary[UUID, tuple[str, str | None]] = WeakKeyDictionary()
         """Call ids of tools that run, and what their calls are called in their reply."""
@@ -170,7 +182,7 @@ class WalldCallback(BaseCallbackHandler):
         call = self._board.begin(
             *place, about=about, run_id=str(run_id), model=about["model"], **_task_in(named)
         )
-        with self._lock:
+        with self._mutex.lock:
             self._answers[run_id] = Answer(call, str(run_id))
 
     @safely
@@ -208,7 +220,7 @@ class WalldCallback(BaseCallbackHandler):
 
     def _ended_answer(self, run_id: UUID) -> Answer | None:
         """The model call of which nothing more is told."""
-        with self._lock:
+        with self._mutex.lock:
             answer = self._answers.pop(run_id, None)
         if answer is not None:
             answer.unwatch()
@@ -370,7 +382,7 @@ class WalldCallback(BaseCallbackHandler):
         self._leave(run_id)
 
     def _under_way_in(self, run_id: UUID) -> list[ModelCall]:
-        with self._lock:
+        with self._mutex.lock:
             calls = [one.call for one in self._answers.values()]
         return [one for one in calls if run_id.int in one.place and not one.is_over]
 
@@ -432,16 +444,32 @@ def _of(message: Any, name: str) -> Any:
 
 # --- attached by the environment -----------------------------------------------------------------
 
-_lock = threading.Lock()
+_mutex = process.Mutex()
 _clients: list[ClientBase] = []
 
 
 def _own_client() -> ClientBase:
     """One for the whole process: LangChain makes a callback for each outermost run."""
-    with _lock:
+    with _mutex.lock:
         if not _clients:
             _clients.append(walld.connect())
         return _clients[0]
+
+
+@cache
+def _declared_by(text: str) -> Declared | None:
+    """Of what is wrong the program can be told in the log alone, once: it has made nothing here.
+    A tool that is not declared is one that a person is asked about.
+    """
+    if not text:
+        return None
+    try:
+        given: Declared = json.loads(text)
+        ToolEffects(given)
+    except (TypeError, ValueError, RecursionError) as error:
+        _log.error("%s declares nothing of any tool: %s", _EFFECTS_VARIABLE, error)
+        return None
+    return given
 
 
 _attached: ContextVar[WalldCallback | None] = ContextVar("walld_langchain", default=None)

@@ -215,10 +215,10 @@ class Link(Connection):
     def end_unowned(self) -> None:
         """End the replies whose objects are gone. The caller holds the lock."""
         while self.unowned:
-            self._disown(self.unowned.popleft())
+            self.disown(self.unowned.popleft())
 
-    def _disown(self, stream: Stream) -> None:
-        """A Reply object is gone. One that never ended was abandoned."""
+    def disown(self, stream: Stream) -> None:
+        """A Reply object is gone. One that never ended was abandoned. The caller holds the lock."""
         stream.owned = False
         if not stream.terminal and not stream.gone:
             stream.terminal = stream.long_way_only = True

@@ -21,8 +21,9 @@ import os
 import socket
 import threading
 import weakref
+from collections.abc import Callable
 from itertools import count
-from typing import Protocol
+from typing import Any, Protocol
 
 from walld_client.link.fork_flag import is_owner, own
 from walld_client.link.io_thread import IOThread
@@ -95,15 +96,25 @@ def check_fork() -> None:
 
 
 class Mutex:
-    """A lock that is free in the child of a fork: the thread that may have it is not there."""
+    """A lock that is free in the child of a fork: the thread that may have it is not there.
 
-    def __init__(self) -> None:
-        self.lock = threading.Lock()
+    make: threading.RLock where a finalizer may come while its own thread has it, asyncio.Lock.
+    """
+
+    def __init__(self, make: Callable[[], Any] = threading.Lock) -> None:
+        self._make = make
+        self._lock = make()
         register(self)
+
+    @property
+    def lock(self) -> Any:
+        """Asked for each time it is taken, and let go of as what it was then."""
+        check_fork()
+        return self._lock
 
     def forked(self) -> None:
         """In the child of a fork: another one."""
-        self.lock = threading.Lock()
+        self._lock = self._make()
 
 
 def leave_to_parent(connection: socket.socket | None) -> None:

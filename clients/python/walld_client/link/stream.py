@@ -26,6 +26,7 @@ class Stream:
     held_from: lowest seq the ring still holds, next_seq if none. unsendable_from, unsendable_to:
     the latest run of seqs that no daemon gets any more. taken: highest seq the kernel has, valid
     only while `stall_no` is the backlog's own; otherwise all of it is taken.
+    lingers: it is open only for a response that may be taken up again; a release ends it.
     introduced: its Start was given to a connection. terminal: it ended, in whatever way.
     failure: said where it would end clean or be abandoned: what it holds is known to be cut.
     is_whole: asked where it would end clean without a word; False makes it a cancelled one.
@@ -47,6 +48,7 @@ class Stream:
         "inherited",
         "introduced",
         "is_whole",
+        "lingers",
         "long_way_only",
         "next_seq",
         "number",
@@ -70,6 +72,7 @@ class Stream:
         self.number = number
         self.failure: AppError | None = None
         self.is_whole: Callable[[], bool] | None = None
+        self.lingers = False
         self.start = start
         self.session_id = start.session_id
         self.token_prefix = event_frames.text_prefix(event_frames.TOKEN, number)

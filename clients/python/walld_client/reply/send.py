@@ -26,7 +26,7 @@ from walld_client.link.stream import Stream
 from walld_client.wire import messages
 from walld_client.wire.messages import Event
 
-__all__ = ["release", "say", "say_arguments", "say_reasoning", "say_text"]
+__all__ = ["let_go", "release", "say", "say_arguments", "say_reasoning", "say_text"]
 
 _log = logging.getLogger("walld")
 
@@ -137,6 +137,8 @@ def release(link: Link, stream: Stream) -> int:
     seq, is_early = 0, False
     try:
         with link.mutex, link:
+            if stream.lingers:
+                link.disown(stream)
             is_early = not stream.terminal and not stream.gone
             if not is_early:
                 if stream.released or stream.gone:
@@ -154,6 +156,18 @@ def release(link: Link, stream: Stream) -> int:
             " its tools: release it then)"
         )
     return seq
+
+
+def let_go(link: Link, stream: Stream) -> None:
+    """Nobody takes a response up again for which a reply was left open: it ends as it was cut."""
+    process.check_fork()
+    try:
+        with link.mutex, link:
+            if stream.lingers and not stream.terminal:
+                link.disown(stream)
+                link.push()
+    except Reentered:
+        link.deferred.append(partial(let_go, link, stream))
 
 
 def _put_release(link: Link, stream: Stream) -> None:

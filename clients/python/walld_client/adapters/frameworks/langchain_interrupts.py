@@ -20,6 +20,7 @@ from collections.abc import Hashable, Iterable, Iterator
 from typing import Any
 
 from walld_client.adapters.frameworks.model_call import Board, ModelCall, safely
+from walld_client.link import process
 
 __all__ = ["hold", "supersede", "take_up"]
 
@@ -37,7 +38,7 @@ class _Held:
 
 
 _held: dict[_Held, None] = {}
-_lock = threading.RLock()
+_mutex = process.Mutex(threading.RLock)
 """Of the table; a finalizer may come while its own thread has it."""
 
 
@@ -49,7 +50,7 @@ def hold(board: Board, run: Hashable, tasks: Iterable[str], outputs: Any) -> Non
         if message is None:
             call.close()
         else:
-            with _lock:
+            with _mutex.lock:
                 _held[_Held(call, frozenset(tasks), message)] = None
 
 
@@ -57,7 +58,7 @@ def take_up(board: Board, run: Hashable, task: str) -> None:
     """A run begins this task: what waits for it is the run's."""
     if not _held:
         return
-    with _lock:
+    with _mutex.lock:
         found = [one for one in _held if task in one.tasks]
         # Of two callbacks beside each other each has its own.
         found = [one for one in found if one.call.is_of(board)] or found
@@ -77,7 +78,7 @@ def supersede(board: Board, call: ModelCall) -> None:
 
 @safely
 def _dropped(one: _Held) -> None:
-    with _lock:
+    with _mutex.lock:
         is_held = one in _held
         _held.pop(one, None)
     if is_held:

@@ -31,6 +31,7 @@ from walld_client.adapters.frameworks.extras import needs
 from walld_client.client import Client
 from walld_client.errors import Refused, Unavailable
 from walld_client.ids import checked_id
+from walld_client.link import process
 from walld_client.session import ledger_steps
 from walld_client.session.adopting import orphans, resolved
 from walld_client.session.session_steps import SessionSteps
@@ -64,7 +65,12 @@ class ThreadOfSaver(ThreadSteps):
         super().__init__(session)
         self.has_looked = False
         """At replies of processes that are gone."""
-        self.lock: Any = asyncio.Lock() if is_async else threading.Lock()
+        self._mutex = process.Mutex(asyncio.Lock if is_async else threading.Lock)
+
+    @property
+    def lock(self) -> Any:
+        """Of asyncio for a client of asyncio."""
+        return self._mutex.lock
 
 
 class SaverSteps(BaseCheckpointSaver[int]):
@@ -89,7 +95,8 @@ class SaverSteps(BaseCheckpointSaver[int]):
         self._prefix = prefix
         self._synced = synced
         self._threads: OrderedDict[str, ThreadOfSaver] = OrderedDict()
-        self._threads_lock = threading.Lock()
+        self._mutex = process.Mutex()
+        tasks.serve(self)
 
     def session_id(self, thread_id: str) -> str:
         """The session of a thread, for `client.recover` and the callback."""
@@ -255,7 +262,7 @@ class SaverSteps(BaseCheckpointSaver[int]):
 
     def _delete_thread(self, thread_id: str) -> Steps[None]:
         session_id = self.session_id(str(thread_id))
-        with self._threads_lock:
+        with self._mutex.lock:
             self._threads.pop(session_id, None)
         yield from ledger_steps.delete(session_id)
 
@@ -331,7 +338,7 @@ class SaverSteps(BaseCheckpointSaver[int]):
 
     def _named_thread(self, thread_id: str) -> ThreadOfSaver:
         session_id = self.session_id(str(thread_id))
-        with self._threads_lock:
+        with self._mutex.lock:
             thread = self._threads.get(session_id)
             if thread is None:
                 # Not `client.session`: state must not go through `redact`.

@@ -19,17 +19,29 @@ import threading
 from collections import OrderedDict
 from collections.abc import Container, Iterable, Iterator
 from typing import Any
+from weakref import WeakSet
 
+from walld_client.link import process
 from walld_client.link.link import Link
 from walld_client.link.stream import Stream
 from walld_client.recovered.partial import PartialReply
 from walld_client.reply.reply import ReplyBase
 from walld_client.reply.send import release
 
-__all__ = ["answered", "completed", "facts", "has", "has_step", "is_had", "settle", "spoken"]
+__all__ = [
+    "answered",
+    "completed",
+    "facts",
+    "has",
+    "has_step",
+    "is_had",
+    "serve",
+    "settle",
+    "spoken",
+]
 
 _KEPT_MAX = 4096
-_lock = threading.RLock()
+_mutex = process.Mutex(threading.RLock)
 """Of the tables; a finalizer may come while its own thread has it."""
 
 
@@ -47,6 +59,8 @@ class _Spoken:
 
 _spoken: OrderedDict[str, _Spoken] = OrderedDict()
 """By stream id."""
+_savers: WeakSet[object] = WeakSet()
+"""Without one nothing is ever said to be had."""
 _completed: OrderedDict[str, int] = OrderedDict()
 """Namespaces of tasks of which LangGraph has what they gave, and their steps."""
 _had: OrderedDict[str, None] = OrderedDict()
@@ -59,31 +73,39 @@ def facts(namespace: str, node: object = None) -> dict[str, Any]:
     return {name: one for name, one in told.items() if one is not None}
 
 
+def serve(saver: object) -> None:
+    """A saver says what it has, while it lives."""
+    _savers.add(saver)
+
+
 def spoken(reply: ReplyBase, namespace: str) -> None:
     """A model of that task begins to speak."""
-    with _lock:
+    with _mutex.lock:
+        if not _savers:
+            _spoken.clear()
+            return
         _spoken[reply.stream_id] = _Spoken(reply, namespace)
         _bound(_spoken)
 
 
 def answered(stream_id: str, namespace: str) -> None:
     """A tool of that task begins to run for a call of the reply."""
-    with _lock:
+    with _mutex.lock:
         if (one := _spoken.get(stream_id)) is not None:
             one.spaces.add(namespace)
 
 
 def completed(namespace: str, step: object) -> None:
     """LangGraph has what the task gave; a checkpoint behind its step has it too."""
-    if isinstance(step, int):
-        with _lock:
+    if isinstance(step, int) and _savers:
+        with _mutex.lock:
             _completed[namespace] = step
             _bound(_completed)
 
 
 def has(tasks: Iterable[str]) -> None:
     """A saver has what these tasks gave: their replies are released, as they end."""
-    with _lock:
+    with _mutex.lock:
         for task in tasks:
             _had[task] = None
         _bound(_had)
@@ -96,7 +118,7 @@ def has_step(session_id: str, graph: str, step: object) -> None:
     """
     if not isinstance(step, int):
         return
-    with _lock:
+    with _mutex.lock:
         spaces = {
             outer
             for one in _spoken.values()
@@ -115,7 +137,7 @@ def has_step(session_id: str, graph: str, step: object) -> None:
 
 def settle() -> None:
     """Release what has ended and is had."""
-    with _lock:
+    with _mutex.lock:
         if not _had:
             return
         gone = [name for name, one in _spoken.items() if one.stream.released or one.stream.gone]
@@ -166,6 +188,6 @@ def _task_of(namespace: str) -> str:
 
 
 def _bound(table: OrderedDict[str, Any]) -> None:
-    """Of a program without a saver of walld's nothing is ever said to be had: the oldest go."""
+    """Of graphs with another saver than walld's nothing is ever said to be had: the oldest go."""
     while len(table) > _KEPT_MAX:
         table.popitem(last=False)

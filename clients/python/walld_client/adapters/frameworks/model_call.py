@@ -32,6 +32,7 @@ from weakref import WeakSet
 from walld_client.adapters.frameworks.recording import NO_TERMINAL, Opener, ending_of
 from walld_client.adapters.wires.model_said import ModelSaid
 from walld_client.adapters.wires.wire import LIMITS, Failure, Sink, call_name, finish_word
+from walld_client.link import process
 from walld_client.reply.reply import ReplyBase
 
 __all__ = ["Board", "ModelCall", "Place", "safely"]
@@ -297,7 +298,7 @@ class Board:
 
     def __init__(self, opener: Opener) -> None:
         self._opener = opener
-        self._lock = threading.RLock()
+        self._mutex = process.Mutex(threading.RLock)
         """Of the two tables: tools run in threads. A finalizer of a run (`run_ended`) may come
         while its own thread has it."""
         self._waiting: WeakSet[ModelCall] = WeakSet()
@@ -359,7 +360,7 @@ class Board:
 
     def settle(self, place: Place, call_id: str) -> None:
         """A model of this place is told a call's result: no other one takes its place any more."""
-        with self._lock:
+        with self._mutex.lock:
             found = {one: _shared(place, one.place) for one in self._waiting if one.told(call_id)}
         depth = max(found.values(), default=0)
         nearest = [one for one, at in found.items() if depth and at == depth]
@@ -370,7 +371,7 @@ class Board:
         """The one call that waits for it nearest to this place, in the same run."""
         if not call_id:
             return None
-        with self._lock:
+        with self._mutex.lock:
             waiting = [one for one in self._waiting if one.waits_for(call_id)]
         depths = [_shared(place, one.place) for one in waiting]
         nearest = max(depths, default=0)
@@ -387,24 +388,24 @@ class Board:
 
     def run_ended(self, run: Hashable) -> None:
         """No tool of this outermost run answers any more."""
-        with self._lock:
+        with self._mutex.lock:
             calls = self._open.pop(run, {})
         for call in calls:
             call.close()
 
     def is_open(self, run: Hashable) -> bool:
         """Does a call of this outermost run wait for its tools?"""
-        with self._lock:
+        with self._mutex.lock:
             return run in self._open
 
     def open_in(self, place: Place) -> list[ModelCall]:
         """The calls of an outermost run that wait for their tools."""
-        with self._lock:
+        with self._mutex.lock:
             return [one for run in place for one in self._open.get(run, ())]
 
     def take_out(self, run: Hashable) -> list[ModelCall]:
         """The same, which this run answers no more, and another one may."""
-        with self._lock:
+        with self._mutex.lock:
             calls = list(self._open.pop(run, ()))
             self._waiting.difference_update(calls)
         return calls
@@ -412,7 +413,7 @@ class Board:
     def take_in(self, call: ModelCall, place: Place) -> None:
         """A run, the first of this place, goes on with what another one has left open."""
         call.move(self, place)
-        with self._lock:
+        with self._mutex.lock:
             self._waiting.add(call)
             self.leave_open(call)
 
@@ -420,17 +421,17 @@ class Board:
 
     def wait(self, call: ModelCall) -> None:
         """It waits for a result."""
-        with self._lock:
+        with self._mutex.lock:
             self._waiting.add(call)
 
     def leave_open(self, call: ModelCall) -> None:
         """Its model is done, its tools are not."""
-        with self._lock:
+        with self._mutex.lock:
             self._open.setdefault(call.place[0], {})[call] = None
 
     def closed(self, call: ModelCall) -> None:
         """Nothing more of it is to come."""
-        with self._lock:
+        with self._mutex.lock:
             self._waiting.discard(call)
             calls = self._open.get(call.place[0], {}) if call.place else {}
             calls.pop(call, None)

@@ -18,6 +18,7 @@ import weakref
 from typing import Any
 
 from walld_client.adapters.frameworks.model_call import Board, safely
+from walld_client.link import process
 
 __all__ = ["Tools", "defer", "take_up"]
 
@@ -47,7 +48,7 @@ class _Waiting:
 
 
 _waiting: dict[_Waiting, None] = {}
-_lock = threading.RLock()
+_mutex = process.Mutex(threading.RLock)
 """Of the table; a finalizer may come while its own thread has it."""
 
 
@@ -57,7 +58,7 @@ def defer(requests: Any, messages: Any, tools: Tools) -> bool:
     for response in reversed(messages):
         for part in response.parts if response.kind == "response" else ():
             if getattr(part, "tool_call_id", None) in ids:
-                with _lock:
+                with _mutex.lock:
                     _waiting[_Waiting(part, response, tools)] = None
                 return True
     return False
@@ -68,7 +69,7 @@ def take_up(messages: Any) -> Tools | None:
     response = next((one for one in reversed(messages) if one.kind == "response"), None)
     if response is None or not _waiting:
         return None
-    with _lock:
+    with _mutex.lock:
         waiting = [(one, one.call()) for one in _waiting]
         found = [one for one, call in waiting if any(part is call for part in response.parts)]
         found = found or [
@@ -84,6 +85,6 @@ def take_up(messages: Any) -> Tools | None:
 
 
 def _dropped(one: _Waiting) -> None:
-    with _lock:
+    with _mutex.lock:
         _waiting.pop(one, None)
     one.tools.end()

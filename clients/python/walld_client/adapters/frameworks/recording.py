@@ -25,6 +25,7 @@ import re
 from collections.abc import Callable
 from typing import Any
 
+from walld_client.adapters.frameworks.cut_responses import CutResponses
 from walld_client.adapters.frameworks.tool_effects import Declared, ToolEffects
 from walld_client.adapters.wires.body import Body, fold_for
 from walld_client.adapters.wires.openai_responses import ResponsesFold
@@ -32,6 +33,7 @@ from walld_client.adapters.wires.wire import Failure, Fold, Sink
 from walld_client.client import ClientBase
 from walld_client.null import NullAnswers, NullMixin
 from walld_client.reply.reply import ReplyBase
+from walld_client.reply.send import let_go
 from walld_client.reply.terminal_events import message_of
 
 __all__ = [
@@ -80,6 +82,7 @@ class Opener:
         self._session_id = session_id
         self._on_reply = on_reply
         self._auto_release = auto_release
+        self.cut: CutResponses[Recording] = CutResponses()
 
     @property
     def is_off(self) -> bool:
@@ -145,12 +148,15 @@ class Recording:
     __slots__ = (
         "_about",
         "_body",
+        "_cut",
         "_effects",
         "_goes_on",
         "_is_done",
+        "_may_go_on",
         "_open",
         "_owns",
         "_sink",
+        "_taken_up",
         "_unread",
         "progress",
         "reply",
@@ -165,10 +171,14 @@ class Recording:
         is_messages: bool = False,
         effects: ToolEffects = NONE_DECLARED,
         about: Callable[[], dict[str, Any]] = dict,
+        cut: CutResponses[Recording] | None = None,
+        may_go_on: Callable[[], bool] = bool,
+        taken_up: str | None = None,
     ) -> None:
         """Into `reply`, which is the program's and ends with it; or into one that `opener` opens
         with the first event, and that ends here. about: what is known of the model's call without
-        its answer, asked once that comes.
+        its answer, asked once that comes. cut: where the reply waits if its response is cut and
+        may_go_on says that it can be taken up again; taken_up: the id of the one that is.
         """
         self.reply = reply
         self._effects = effects
@@ -179,6 +189,9 @@ class Recording:
         self._body = Body(is_answer, is_messages)
         self.progress = Progress()
         self._about = about
+        self._cut = cut
+        self._may_go_on = may_go_on
+        self._taken_up = taken_up
         self._is_done = False
         self._goes_on = False
         """The model's call began before."""
@@ -196,6 +209,51 @@ class Recording:
             return True
         self._goes_on = anyway
         return anyway
+
+    @property
+    def session_id(self) -> str | None:
+        """The reply's."""
+        return None if self.reply is None else self.reply.session_id
+
+    def is_continued_by(self, item: Any) -> bool:
+        """Does a body that begins so go on with the response that was cut here?"""
+        fold, reply = self.progress.fold, self.reply
+        if not isinstance(fold, ResponsesFold) or reply is None or reply._stream.terminal:
+            return False
+        return fold.goes_on(item)
+
+    def let_go(self) -> None:
+        """Nobody takes it up again."""
+        if self.reply is not None:
+            let_go(self.reply._link, self.reply._stream)
+
+    def _stays_open(self) -> bool:
+        """The reply of a response that was cut, and that may be taken up again, does."""
+        fold = self.progress.fold
+        if self._cut is None or self.reply is None or not isinstance(fold, ResponsesFold):
+            return False
+        if fold.failure is not None or self.progress.is_lost or not fold.response_id:
+            return False
+        if not (fold.is_in_background or self._may_go_on()):
+            return False
+        self.reply._stream.lingers = True
+        self._cut.wait(fold.response_id, self)
+        return True
+
+    def _take_up(self, item: Any) -> Fold | None:
+        """Go on with the reply of the response that was cut, where `item` is behind that."""
+        if self._cut is None or self._taken_up is None or self.reply is not None:
+            return None
+        before = self._cut.take(self._taken_up, item)
+        if before is None or before.reply is None:
+            return None
+        fold = before.progress.fold
+        if isinstance(fold, ResponsesFold):
+            self.reply, self._sink = before.reply, before._sink
+            self.reply._stream.failure, self.reply._stream.lingers = None, False
+            self.progress.fold = self._body.fold = fold
+            fold.resume()
+        return fold
 
     def chunk(self, body: bytes) -> None:
         """The next bytes of the body, before the program sees them."""
@@ -282,7 +340,7 @@ class Recording:
             if self.reply is None:
                 return
             self._told_end(*ending_of(error))
-            if self._owns:
+            if self._owns and not self._stays_open():
                 self.reply.__exit__(type(error), error, None)
             elif isinstance(error, Exception) and type(error).__name__ != "CancelledError":
                 self.reply._fail_at_end(message_of(error), kind=type(error).__name__)
@@ -303,7 +361,8 @@ class Recording:
             self._is_done = True
             self._count_unread()
             self._told_end("cancelled")
-            self.reply.cancel("the program closed the stream before its end")
+            if not self._stays_open():
+                self.reply.cancel("the program closed the stream before its end")
 
     def _complaint(self) -> Failure | None:
         """What the provider said of a failure without ending the answer."""
@@ -318,9 +377,10 @@ class Recording:
 
     def _is_known(self) -> bool:
         """Is there a reply, or should there be one? A body of a model that says nothing at all and
-        ends is a failure worth keeping; a stranger's is none.
+        ends is a failure worth keeping; a stranger's, or one that was to go on, is none.
         """
-        if self.reply is None and self._body.is_answer and not self._is_done:
+        is_answer = self._body.is_answer and self._taken_up is None
+        if self.reply is None and is_answer and not self._is_done:
             self._begin()
         return self.reply is not None
 
@@ -335,6 +395,8 @@ class Recording:
         if self._is_done or fold is None:
             return
         is_first = self.progress.fold is not fold
+        if is_first and (known := self._take_up(item)) is not None:
+            fold, is_first = known, False
         self.progress.fold = fold
         if self.reply is None:
             self._begin()
@@ -377,7 +439,8 @@ class Recording:
         self._count_unread()
         if self.reply is not None:
             self._told_end("error", failure.kind, failure.message)
-            fail = self.reply.error if self._owns else self.reply._fail_at_end
+            is_end = self._owns and not self._stays_open()
+            fail = self.reply.error if is_end else self.reply._fail_at_end
             fail(failure.message, kind=failure.kind, detail=failure.detail)
 
     def _know(self, fold: Fold) -> None:

@@ -130,10 +130,17 @@ class ResponsesFold(Fold):
         self._number = self._again_to = -1
         """The highest sequence number so far; that up to which a stream that goes on says again."""
         self._is_resumed = False
+        self.is_in_background = False
+        """It says of itself that it can be taken up again."""
         self._beside: set[Any] = set()
         """What was said in an event, and is told again: items, parts."""
         self._audio_chars = 0
         self._has_words = False
+
+    @property
+    def response_id(self) -> str | None:
+        """By which it can be asked for; None before it was told."""
+        return self._id or None
 
     def goes_on(self, event: Any) -> bool:
         """Is this, with which another stream begins, behind what this response has said?
@@ -206,6 +213,7 @@ class ResponsesFold(Fold):
             about = {"wire": "openai-responses", "model": _of(response, "model")}
             sink.event("provider", {**about, **self._cursor(event)})
             self.model.say(sink.event, model=about["model"], request_id=self._id)
+        self.is_in_background = self.is_in_background or _of(response, "background") is True
         if usage := _of(response, "usage"):
             self.model.usage = plain(usage)
         if kind in ("response.completed", "response.incomplete"):
