@@ -18,7 +18,7 @@ import json
 from collections.abc import Iterable
 from typing import Any, Final
 
-from walld.foreign.codex_turns import Said, kept_of, said_of
+from walld.foreign.codex_turns import Said, begins_as_summary, kept_of, said_of
 from walld.foreign.entries import Draft, Imported, message, tool_call
 from walld.foreign.lines import Line, as_text, at_ms, parsed, rest, text_or_none
 from walld.foreign.parts import base_of
@@ -171,6 +171,7 @@ class _Rollout:
     def compacted(self, line: Line, payload: dict[str, Any], at: int) -> None:
         history, summary = payload.get("replacement_history"), payload.get("message")
         foreign = rest(payload, "replacement_history")
+        told: dict[str, Any] = {}
         if isinstance(history, list):
             made = [(one, _message(one) if isinstance(one, dict) else None) for one in history]
             replacement = [one for _, one in made if one is not None]
@@ -180,12 +181,14 @@ class _Rollout:
         elif isinstance(summary, str):
             asked = [one for one in self.said if one.asked is not None]
             replacement = [*(one.asked for one in asked if one.asked), message("user", summary)]
+            if not begins_as_summary(summary):
+                told["summary"] = summary
             said = [*asked, Said(True)]
         else:
             self.draft.keep(line, "unknown_shape", at_ms=at)
             return
         self.draft.add(
-            line, "compaction", {"replacement": replacement, "_foreign": foreign}, at_ms=at
+            line, "compaction", told | {"replacement": replacement, "_foreign": foreign}, at_ms=at
         )
         self.said = said
 

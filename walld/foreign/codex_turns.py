@@ -16,7 +16,7 @@ from typing import Any, Final, NamedTuple
 
 from walld.foreign.entries import message
 
-__all__ = ["Said", "kept_of", "said_of"]
+__all__ = ["Said", "begins_as_summary", "kept_of", "said_of"]
 
 _CONTEXT: Final = (
     "<environment_context>",
@@ -80,7 +80,7 @@ def said_of(
         said = Said(True)
     elif role == "user":
         is_context = any(text.startswith(_CONTEXT) for text in texts) and not _is_users(item)
-        is_summary = any(text.startswith(_SUMMARY) for text in texts[:1])
+        is_summary = any(begins_as_summary(text) for text in texts[:1])
         asked = None if is_context or is_summary else message("user", made["content"])
         said = Said(not is_context, is_context, asked)
     else:
@@ -88,6 +88,11 @@ def said_of(
         said = Said(False, is_update)
     override = metadata.get("turn_boundary_override") if isinstance(metadata, dict) else None
     return said._replace(begins=override) if isinstance(override, bool) else said
+
+
+def begins_as_summary(text: str) -> bool:
+    """Whether a text begins with the sentence that Codex puts before its summaries."""
+    return text.lstrip()[:_LOOKED_AT].lower().startswith(_SUMMARY)
 
 
 def kept_of(said: Sequence[Said], turns: int) -> int:

@@ -17,7 +17,7 @@ from __future__ import annotations
 import json
 import marshal
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from hashlib import blake2b
 from typing import Any, Final, overload
 
@@ -288,9 +288,13 @@ class Draft:
 
     def above(self, id: str, below: str | None) -> bool:  # noqa: A002
         """Whether an entry stands between the root and `below`, itself included."""
-        while below is not None and below != id:
-            below = self._parents[below]
-        return below is not None
+        return id in self.path(below)
+
+    def path(self, at: str | None) -> Iterator[str]:
+        """An entry, and those that it hangs on up to the root."""
+        while at is not None:
+            yield at
+            at = self._parents[at]
 
     def between(self, head: str, tail: str) -> list[str]:
         """The entries from `head`, which stands above `tail`, down to it."""

@@ -5,7 +5,11 @@ Owns: the migrations 1 -> 2 -> 3, and what each type of version 3 becomes. Refus
 
 Version 1 is a line of entries without ids; 2 a tree of id and parentId; 3 calls the role
 `hookMessage` `custom`. In pi a label becomes the leaf and others hang on it; here it never does, so
-what hangs on a label hangs on what the label hangs on.
+what hangs on a label hangs on what the label hangs on, and a compaction that keeps what is from a
+label on keeps what hangs on it.
+
+A name is the session's, not a branch's, so the last one of the file is said once more at the leaf
+where its path says another.
 
 What a thought of Anthropic's is signed with stands where Anthropic has it, so that it goes back.
 """
@@ -26,6 +30,9 @@ __all__ = ["VERSION_MAX", "read"]
 VERSION_MAX: Final = 3
 _SHOWN_MAX: Final = 40
 _PLACE: Final = ("type", "id", "parentId", "timestamp")
+_NAME: Final = "name"
+_ARGUMENTS: Final = ("arguments", "input", "args", "parameters")
+_EDITABLE: Final = frozenset(("user", "assistant", "toolResult", "custom"))
 _KEPT_LINE: Final = "firstKeptEntryIndex"
 """In version 1 an index of the lines that could be read; after its migration a line number."""
 
@@ -36,7 +43,7 @@ def read(lines: Iterable[str | bytes]) -> Imported:
     version = _version(found)
     for migrate in (_from_1_to_2, _from_2_to_3)[version - 1 :]:
         found = migrate(found)
-    session = _Session(tree=version > 1)
+    session = _Session(found, tree=version > 1)
     entries = [one.value for one in found if one.value is not None and "id" in one.value]
     entries = [value for value in entries if value.get("type") != "session"]
     if version > 1 and not names_parents(entries, "parentId"):
@@ -112,7 +119,8 @@ def _from_2_to_3(lines: list[Line]) -> list[Line]:
 class _Session:
     """A session as far as it was read."""
 
-    def __init__(self, *, tree: bool) -> None:
+    def __init__(self, lines: list[Line], *, tree: bool) -> None:
+        self.lines = lines
         self.draft = Draft("pi")
         self.tree = tree
         self.names_parents = tree
@@ -122,7 +130,15 @@ class _Session:
         """Of which that leaf is."""
         self.instead: dict[str, str | None] = {}
         """What stands for an entry that nothing can hang on here: a label."""
+        self.labels: dict[str, frozenset[str]] = {}
+        """Of a label, and of an entry that hangs on one: the labels in a row right above it."""
         self.by_line: dict[int, str] = {}
+        self.name: tuple[int, str | None] | None = None
+        """The last one, with its line."""
+        self.names: dict[str, str | None] = {}
+        """By its entry, each."""
+        self.line_of: dict[str, Line] = {}
+        """By its id; made when it is first asked for."""
 
     def take(self, line: Line, value: dict[str, Any]) -> None:
         kind = value.get("type")
@@ -143,6 +159,14 @@ class _Session:
         """The leaf in pi, where that is not the last entry that was appended."""
         if self.tree and self.draft.entries and self.leaf != self.draft.leaf:
             self.draft.move_leaf(Line(0, self.draft.entries[-1].id), self.leaf)
+        if self.name is not None and self.name_at_leaf() != (name := self.name[1]):
+            said = {"key": _NAME, "value": name}
+            self.draft.add(Line(0, f"{_NAME} {self.draft.entries[-1].id}"), "setting", said)
+
+    def name_at_leaf(self) -> str | None:
+        """That which the path to the leaf says last."""
+        above = self.draft.path(self.draft.leaf)
+        return next((self.names[one] for one in above if one in self.names), None)
 
     def place(
         self,
@@ -168,7 +192,7 @@ class _Session:
             self.draft.keep(line, "repeated_id", parent=parent, at_ms=at)
             return
         is_unknown = self.unknown(value)  # before it is there itself: it may name itself
-        root = self.names_parents and "parentId" in value and parent is None and not is_unknown
+        root = self.is_root(value)
         made = self.draft.add(
             line, type, payload, id=id, parent=parent, root=root and type != "label", at_ms=at
         )
@@ -176,7 +200,15 @@ class _Session:
             self.by_line[line.number] = made
         if self.tree and is_unknown:  # what it names is gone, or stands below it
             self.draft.orphans.append(made)
+        if type == "setting" and payload["key"] == _NAME:
+            self.names[made] = payload["value"]
+            if self.name is None or line.number >= self.name[0]:
+                self.name = line.number, payload["value"]
+        hung = value.get("parentId")
+        if isinstance(hung, str) and hung in self.instead:
+            self.labels[made] = self.labels.get(hung, frozenset())
         if type == "label":
+            self.labels[made] = self.labels.get(made, frozenset()) | {made}
             self.instead[made] = None if root else parent or self.draft.leaf
             self.stand(line, self.instead[made])
         else:
@@ -201,6 +233,11 @@ class _Session:
     def parent(self, value: dict[str, Any]) -> str | None:
         """What stands here for the entry it hangs on."""
         return self.stands_for(value.get("parentId")) if self.tree else None
+
+    def is_root(self, value: dict[str, Any]) -> bool:
+        """Whether it hangs on nothing, and says so."""
+        is_free = self.parent(value) is None and not self.unknown(value)
+        return self.names_parents and "parentId" in value and is_free
 
     def unknown(self, value: dict[str, Any]) -> bool:
         """Whether it hangs on what was never seen; then it hangs on the leaf."""
@@ -232,7 +269,9 @@ class _Session:
 
     def session_info(self, value: dict[str, Any]) -> tuple[str, dict[str, Any]]:
         foreign = _foreign(rest(value, *_PLACE, "name"))
-        return "setting", {"key": "name", "value": value.get("name")} | foreign
+        name = value.get("name")
+        name = name.strip() or None if isinstance(name, str) else None
+        return "setting", {"key": _NAME, "value": name} | foreign
 
     def compaction(self, value: dict[str, Any]) -> tuple[str, dict[str, Any]] | None:
         summary = value.get("summary")
@@ -241,14 +280,23 @@ class _Session:
         first_kept = value.get("firstKeptEntryId")
         if not self.tree and _KEPT_LINE in value:
             first_kept = self.by_line.get(value[_KEPT_LINE])
-        first_kept = self.stands_for(first_kept)
         foreign = _foreign(rest(value, *_PLACE, "summary"))
-        below = self.parent(value) or self.draft.leaf
-        if first_kept is not None and self.draft.above(first_kept, below):
+        first_kept = self.first_kept(first_kept, value)
+        if first_kept is not None:
             return "compaction", {"summary": summary, "first_kept": first_kept} | foreign
         # pi keeps nothing then but the summary, which it sends as the user's.
         replacement = [message("user", summary)]
         return "compaction", {"replacement": replacement, "summary": summary} | foreign
+
+    def first_kept(self, named: object, value: dict[str, Any]) -> str | None:
+        """The first entry that a compaction keeps; None where that is not on its path."""
+        if not isinstance(named, str) or self.is_root(value):
+            return None
+        below = self.parent(value) or self.draft.leaf
+        if named in self.instead:
+            kept = [one for one in self.draft.path(below) if named in self.labels.get(one, ())]
+            return kept[-1] if kept else None
+        return named if named in self.draft and self.draft.above(named, below) else None
 
     def branch_summary(self, value: dict[str, Any]) -> tuple[str, dict[str, Any]] | None:
         if not isinstance(value.get("summary"), str):
@@ -263,6 +311,45 @@ class _Session:
             return None
         payload = {"target": target, "text": text or None}
         return "label", payload | _foreign(rest(value, *_PLACE, "label"))
+
+    def context_edit(self, value: dict[str, Any]) -> tuple[str, dict[str, Any]] | None:
+        """Other words, or none, for a message of its path from here on."""
+        said, edited = value.get("replacement"), self.stands_for(value.get("targetId"))
+        content = said.get("content") if isinstance(said, dict) else None
+        if said is not None and not isinstance(content, (str, list)):
+            return None
+        place = rest(value, *_PLACE)
+        below = self.parent(value) or self.draft.leaf
+        if edited is None or self.is_root(value) or not self.draft.above(edited, below):
+            return "pi.context_edit", place
+        made = self.edited(self.value_of(edited), content)
+        if made is None:
+            return "pi.context_edit", place
+        foreign = made.get("_foreign", {}) | {"context_edit": rest(place, "targetId")}
+        return "message_edit", {"target": edited, "message": made | {"_foreign": foreign}}
+
+    def edited(self, value: dict[str, Any], content: object) -> dict[str, Any] | None:
+        """The message of an entry with that content, None for no words; None of no message."""
+        content = "" if content is None else content
+        made: tuple[str, dict[str, Any]] | None = None
+        if value.get("type") == "custom_message":
+            made = self.custom_message(value | {"content": content})
+        elif isinstance(said := value.get("message"), dict) and said.get("role") in _EDITABLE:
+            made = self.message(value | {"message": said | {"content": content}})
+        return made[1] if made is not None and made[0] == "message" else None
+
+    def value_of(self, id: str) -> dict[str, Any]:  # noqa: A002
+        """The line of an entry."""
+        if not self.line_of:
+            for line in self.lines:
+                named = None if line.value is None else line.value.get("id")
+                if isinstance(named, str):
+                    self.line_of.setdefault(named, line)
+        found = self.line_of.get(id)
+        return {} if found is None or found.value is None else found.value
+
+    def usage(self, value: dict[str, Any]) -> tuple[str, dict[str, Any]]:
+        return "pi.usage", rest(value, *_PLACE)
 
     def custom(self, value: dict[str, Any]) -> tuple[str, dict[str, Any]]:
         return "pi.custom", rest(value, *_PLACE)
@@ -349,8 +436,8 @@ def _thought(block: dict[str, Any]) -> dict[str, Any]:
 
 
 def _arguments(block: dict[str, Any]) -> object:
-    """Some who write like pi call them as Anthropic does."""
-    return block.get("arguments", block.get("input", {}))
+    """Some who write like pi call them otherwise, as Anthropic does."""
+    return next((block[name] for name in _ARGUMENTS if name in block), {})
 
 
 def _ran(said: dict[str, Any]) -> str:
@@ -360,6 +447,11 @@ def _ran(said: dict[str, Any]) -> str:
         told += f"\n```\n{output}\n```"
     if said.get("exitCode"):
         told += f"\n(exit code {said['exitCode']})"
+    if said.get("cancelled") is True:
+        told += "\n(cancelled)"
+    if said.get("truncated") is True:
+        whole = text_or_none(said.get("fullOutputPath"))
+        told += "\n(only a part of the output" + (f"; all of it: {whole})" if whole else ")")
     return told
 
 
@@ -372,6 +464,8 @@ _TAKERS: Final[dict[str, _Taker]] = {
     "compaction": _Session.compaction,
     "branch_summary": _Session.branch_summary,
     "label": _Session.label,
+    "context_edit": _Session.context_edit,
+    "usage": _Session.usage,
     "custom": _Session.custom,
     "custom_message": _Session.custom_message,
 }

@@ -34,6 +34,8 @@ _NAMES: Final = ("target", "first_kept", "retry_of", "of_turn", "begun", "ended"
 _LISTS: Final = ("started", "mixed")
 """Fields of payloads that name entries."""
 _SAID: Final = ("role", "content")
+_RAN: Final = ("role", "_foreign")
+"""Of a command that pi's user ran: what it is told in is words of walld's."""
 _RETOLD: Final = frozenset(("branch_summary", "compaction"))
 
 
@@ -124,8 +126,16 @@ def _is_of(one: Foreign, event: Event, format: str) -> bool:  # noqa: A002
         return True
     if format == "walld":
         return _is_same(one.payload, event.payload)
-    told, kept = ({name: said.get(name) for name in _SAID} for said in (one.payload, event.payload))
+    fields = _RAN if _is_command(one.payload) else _SAID
+    told, kept = (
+        {name: said.get(name) for name in fields} for said in (one.payload, event.payload)
+    )
     return _is_same(told, kept)
+
+
+def _is_command(payload: Mapping[str, Any]) -> bool:
+    foreign = payload.get("_foreign")
+    return isinstance(foreign, dict) and foreign.get("role") == "bashExecution"
 
 
 def _is_same(given: dict[str, Any], kept: dict[str, Any]) -> bool:

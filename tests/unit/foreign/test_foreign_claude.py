@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 
+from imported_session import events_of
 from test_foreign_pi import leaf_of, path_of
 
 from walld.foreign import claude
+from walld.sessions.views.state_view import state_view
 
 
 def line(type_: str, uuid: str | None, parent: str | None, **fields: object) -> str:
@@ -259,3 +261,15 @@ def test_what_is_not_understood():
         "unknown_type": 1,
     }
     assert path_of(imported, "v") == ["u", "h", "v"]
+
+
+def test_the_model_is_the_one_of_the_last_answer_but_for_what_claude_code_says_itself():
+    """As pi's fold, which `test_foreign_pi_folds.py` has."""
+    own = {"id": "m9", "role": "assistant", "model": "<synthetic>", "content": [TEXT]}
+    lines = [
+        user("u", None, "hi"),
+        assistant("a", "u", "m1", TEXT),
+        line("assistant", "b", "a", message=own),
+    ]
+    assert state_view(events_of(claude.read(lines[:1])))["model"] is None
+    assert state_view(events_of(claude.read(lines)))["model"] == "m"

@@ -7,12 +7,14 @@ import os
 from pathlib import Path
 
 import pytest
+from imported_session import events_of, told
 from walld_client.recovered.provider import anthropic_messages, openai_messages
 
 from walld.errors import FormatError
 from walld.foreign import pi
 from walld.foreign.detect import read
 from walld.foreign.entries import Imported
+from walld.sessions.views.state_view import state_view
 
 EXCERPT = Path(__file__).parents[2] / "golden/foreign/pi-v1.jsonl"
 RECORDED = "WALLD_RECORDED"
@@ -301,10 +303,12 @@ def test_signed_thoughts_go_back_to_the_provider_they_are_of(provider: str):
             entry("r", "a", message=gave),
         )
     )
-    told = [one.payload for one in imported.entries if one.type == "message"]
-    kept = [one for one in told[1]["content"] if one["type"] in ("thinking", "redacted_thinking")]
+    messages = [one.payload for one in imported.entries if one.type == "message"]
+    kept = [
+        one for one in messages[1]["content"] if one["type"] in ("thinking", "redacted_thinking")
+    ]
     assert len(kept) == 4, "all of them, in the plain form"
-    answers = [m["content"] for m in anthropic_messages(told) if m["role"] == "assistant"]
+    answers = [m["content"] for m in anthropic_messages(messages) if m["role"] == "assistant"]
     call = {"type": "tool_use", "id": "c1", "name": "read", "input": {}}
     look, then = {"type": "text", "text": "I look."}, {"type": "text", "text": "and then"}
     if provider == "openai":
@@ -318,7 +322,7 @@ def test_signed_thoughts_go_back_to_the_provider_they_are_of(provider: str):
         [one, look, {"type": "redacted_thinking", "data": "RED"}, call],
         [two, then],
     ]
-    assert [m.get("content") for m in openai_messages(told)] == [
+    assert [m.get("content") for m in openai_messages(messages)] == [
         "look",
         "I look.",
         "abc",
@@ -346,3 +350,23 @@ def test_a_tree_of_another_writer_without_its_version():
         assert by_id["x"] == {"model": "m"}
         (said,) = by_id["m3"]["tool_calls"]
         assert json.loads(said["function"]["arguments"]) == {"path": "a"}
+        assert state_view(events_of(imported))["model"] == "m"
+
+
+@pytest.mark.parametrize("name", ["arguments", "input", "args", "parameters"])
+@pytest.mark.parametrize("given", [{"path": "a"}, '{"path": "a"}'])
+def test_arguments_by_whatever_name_go_to_the_provider(name: str, given: object) -> None:
+    call = {"type": "toolCall", "id": "c1", "name": "read", name: given}
+    gave = {"role": "toolResult", "toolCallId": "c1", "toolName": "read", "content": "abc"}
+    imported = pi.read(
+        lines(
+            header(1),
+            entry("u", None, message=user("look")),
+            entry("a", "u", message={"role": "assistant", "content": [call]}),
+            entry("r", "a", message=gave),
+        )
+    )
+    assert imported.not_understood == 0
+    (asked,) = told(imported)[1]["tool_calls"]
+    assert json.loads(asked["function"]["arguments"]) == {"path": "a"}
+    assert told(imported, "anthropic")[1]["content"][0]["input"] == {"path": "a"}

@@ -52,6 +52,17 @@ def test_other_words_are_another_entry(form: str, fields: dict[str, Any]) -> Non
     assert names != taken([said({"role": "user", "content": "ho"})[0]], form, there)
 
 
+def test_a_command_of_the_user_is_told_in_words_of_the_build_that_imported_it() -> None:
+    ran = {"role": "bashExecution", "command": "make", "cancelled": True, "timestamp": 1}
+    one, event = said({"role": "user", "content": "Ran `make`\n(cancelled)", "_foreign": ran})
+    before = {"role": "user", "content": "Ran `make`"}
+    assert taken([one], "pi", {"1": other(event, payload=before | {"_foreign": ran})}) == {}
+    later = ran | {"timestamp": 2}
+    assert list(taken([one], "pi", {"1": other(event, payload=before | {"_foreign": later})})) == [
+        "1"
+    ]
+
+
 def test_what_is_beside_the_session_is_the_entry_that_was_too_long() -> None:
     one, event = said({"role": "user", "content": LONG})
     beside = other(event, payload={"role": "user", "content": {"_artifact": {"sha256": "0" * 64}}})

@@ -527,7 +527,7 @@ class Conversation:
     def _compact(self, place: int, event: Event) -> None:
         payload = event.payload
         if "replacement" in payload:
-            said, self.kept_from = payload["replacement"], len(self.items)
+            said, self.kept_from = _marked(payload, event.id), len(self.items)
             self.kept_place = place
         else:
             content = whole_text(payload, "summary")
@@ -589,6 +589,13 @@ def _go(items: list[Item], why: str, begin: int = 0) -> None:
     for item in items[begin:]:
         item.gone = why
     del items[begin:]
+
+
+def _marked(payload: dict[str, Any], entry_id: str) -> list[dict[str, Any]]:
+    """A compaction's replacement; the message in it that is its summary says so."""
+    summary, said = payload.get("summary"), payload["replacement"]
+    mark = {"_compaction": entry_id}
+    return [mark | one if summary and one.get("content") == summary else one for one in said]
 
 
 def _turn_of(message: dict[str, Any]) -> str | None:

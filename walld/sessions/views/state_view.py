@@ -88,11 +88,15 @@ def _denied(tool: CallAccount) -> dict[str, Any]:
 
 
 def _settings(on_path: Sequence[Event]) -> tuple[dict[str, Any], str | None]:
-    """The last value of each setting, and the last model; a null setting stays, as null."""
+    """The last value of each setting, and the last model that was chosen or, in a file that was
+    imported, of which an answer says that it is its own; a null setting stays, as null.
+    """
     settings: dict[str, Any] = {}
     model: str | None = None
     for event in on_path:
-        if event.type in ("setting", "model_change"):
+        if event.type == "message":
+            model = _model_of(event.payload) or model
+        elif event.type in ("setting", "model_change"):
             if check_payload(event.type, event.payload) is not None:
                 continue
             if event.type == "setting":
@@ -100,3 +104,15 @@ def _settings(on_path: Sequence[Event]) -> tuple[dict[str, Any], str | None]:
             else:
                 model = event.payload["model"]
     return settings, model
+
+
+def _model_of(payload: dict[str, Any]) -> str | None:
+    """Of an answer, where pi, Claude Code or gptme keep it. What Claude Code says itself has a word
+    in angle brackets there.
+    """
+    foreign = payload.get("_foreign")
+    if payload.get("role") != "assistant" or not isinstance(foreign, dict):
+        return None
+    held = (foreign, foreign.get("message"), foreign.get("metadata"))
+    model = next((one["model"] for one in held if isinstance(one, dict) and "model" in one), None)
+    return model if isinstance(model, str) and model and not model.startswith("<") else None

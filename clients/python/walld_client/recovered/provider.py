@@ -20,6 +20,7 @@ nobody gave one, is within its call and has its word in `synthetic`. Safe to sen
   (`_wal_cut`), it does not go;
 - a result that is longer than TOOL_RESULT_CHARS is its halves, unless the application chose these
   words for the model (its own `tool` message, an observation);
+- a summary has a sentence before it that says so (`summaries.py`);
 - anthropic begins with the user; it knows no system message: there it is a user's, in <system>
   tags;
 - content that still stands beside the session as an artifact (it is lost, or whoever asks reads it
@@ -60,6 +61,7 @@ from walld_client.recovered.said import (
     cut_behind_calls,
     is_served,
 )
+from walld_client.recovered.summaries import introduced
 
 __all__ = [
     "FORMATS",
@@ -220,6 +222,7 @@ def _read(messages: Iterable[dict[str, Any]]) -> list[Said]:
         one = Said(role, answer=answer_of(message), is_cut=bool(message.get("_wal_cut")))
         blocks = list(blocks_of(message.get("content")))
         if role != "assistant":
+            blocks = introduced(message, blocks)
             blocks += attached_blocks(message.get("attachments"))
         if role == "assistant":
             calls = _calls(message, blocks, open_calls, within, taken)
