@@ -192,7 +192,7 @@ class World:
 
     def seal(self, records_max: int = 1000) -> SealedBatch | None:
         """Everything that fits into one batch."""
-        self.engine.batches.seal_some(records_max)
+        self.engine.batches.seal_some(records_max, self.engine.batches.now)
         return self.engine.batches.finish()
 
     def write(self, sealed: SealedBatch, now: float = 0.0) -> None:

@@ -193,7 +193,7 @@ class Machine(RuleBasedStateMachine):
 
     def builds(self, index: int, size: int) -> None:
         if self.may_seal:
-            self.engine.batches.seal_some(1 + index % 3)
+            self.engine.batches.seal_some(1 + index % 3, self.engine.batches.now)
 
     def seals(self, index: int = 0, size: int = 0) -> None:
         sealed = self.engine.batches.finish() if self.may_seal else None
@@ -221,7 +221,7 @@ class Machine(RuleBasedStateMachine):
         while self.on_their_way:
             self.writes()
         while self.engine.batches.waiting or self.engine.batches.is_building:
-            self.engine.batches.seal_some(200)
+            self.engine.batches.seal_some(200, self.engine.batches.now)
             self.seals()
             while self.on_their_way:
                 self.writes()

@@ -153,19 +153,17 @@ class Maintenance:
 
     async def _keep_orphans(self) -> None:
         """Each, queries first; beside those as many as a round has time for, one at least."""
-        orphans, gave_way = self._engine.orphans, False
+        gave_way = False
         until = event_loop.now() + _GIVE_WAY_SECONDS * (not self._is_emptying)
-        for no, stream in list(orphans.items()):
+        for stream in list(self._engine.orphans.values()):
             gave_way |= await self._give_way(until)
             try:
                 await self._partial_writer.keep(stream)
             except OSError:
-                if no in orphans:  # it may be this one alone: the others are first next time
-                    orphans[no] = orphans.pop(no)
+                self._engine.keep_last(stream)  # it may be this one alone
                 raise
             if gave_way and event_loop.now() >= until:
-                if no in orphans:  # not yet to be kept: no round is to end with it again
-                    orphans[no] = orphans.pop(no)
+                self._engine.keep_last(stream)  # no round is to end with it again
                 self.wake()
                 return
 

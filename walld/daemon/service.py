@@ -117,10 +117,8 @@ class Daemon:
         """socket_files: the paths of `listeners`, to be looked at."""
         self.settings = settings
         self.owner = owner
-        self.engine = engine = Engine(
-            FlushSchedule(settings.flush_bound_ms, settings.flush_linger_ms)
-        )
-        engine.log_uuid, engine.epoch = owner.log_uuid, owner.epoch
+        schedule = FlushSchedule(settings.flush_bound_ms, settings.flush_linger_ms)
+        self.engine = engine = Engine(schedule, owner.log_uuid, owner.epoch)
         self.notifier = notifier
         self._disk: Disk = FencedDisk(bare, owner.is_owner)
         if owner.is_folded:

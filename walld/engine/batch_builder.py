@@ -82,6 +82,55 @@ class BatchBuilder:
         self._parts: list[tuple[Part, Carry | None]] = []
         self._new_bytes = self._carried_bytes = 0
 
+    def restored(self, reserved_no: int, synced_no: int) -> None:
+        """A start found all numbers up to `reserved_no` used; the log says synced up to
+        `synced_no`. Nothing has been sealed here yet.
+        """
+        assert self.next_batch == 1, self.next_batch
+        self.written_no = self.synced_no = self.reached_no = reserved_no
+        self.told_synced_no = synced_no
+        self.next_batch = reserved_no + 1
+
+    def told_synced(self, batch_no: int) -> None:
+        """What was written last says that all up to there is synced."""
+        assert batch_no <= self.synced_no, (batch_no, self.synced_no)
+        self.told_synced_no = batch_no
+
+    def sync_begun(self, batch_no: int) -> None:
+        """A sync of all up to there is under way."""
+        assert batch_no <= self.written_no, (batch_no, self.written_no)
+        self.syncing_no = batch_no
+
+    def sync_ended(self) -> None:
+        """It has returned, whatever it came to."""
+        self.syncing_no = 0
+
+    def shut(self) -> None:
+        """A start has no room for a segment of its own."""
+        self.is_shut = True
+
+    def opened(self) -> None:
+        """It has one."""
+        self.is_shut = False
+
+    def watch_tombstones(self, before: list[tuple[int, int]]) -> None:
+        """From here on somebody must know of tombstones before they go. before: of earlier ones."""
+        self.tombs = before
+
+    def tombstones_known(self, batch_no: int) -> None:
+        """Of those in batches up to there it is known."""
+        if self.tombs is not None:
+            self.tombs = [tomb for tomb in self.tombs if tomb[0] > batch_no]
+
+    def not_crowded(self, no: int) -> None:
+        """The stream has no more records than it should, or none that can be folded."""
+        del self.crowded[no]
+
+    def crowded_last(self, stream: Stream) -> None:
+        """Its records could not be folded now: the others' turn is first."""
+        self.crowded.pop(stream.no, None)
+        self.crowded[stream.no] = stream
+
     def check_open(self) -> None:
         """For who is answered once something is written. Raises Refusal."""
         if self.is_shut:
@@ -151,10 +200,11 @@ class BatchBuilder:
 
     # --- sealing --------------------------------------------------------------------------------
 
-    def seal_some(self, records_max: int) -> int:
+    def seal_some(self, records_max: int, now: float) -> int:
         """Add up to `records_max` of what waits to the batch being built. Returns how many were
         used up: fewer where the batch is full or nothing is left.
         """
+        self.now = now
         if self._builder is None:
             self._builder = BatchEncoder()
         builder, done = self._builder, 0
@@ -333,7 +383,7 @@ class BatchBuilder:
         if sealed.parts or batch.kind:
             self.recorded_no = batch.batch_no
         if sealed.parts:
-            current.unlink_after = max(current.unlink_after, batch.batch_no)
+            current.wait_for(batch.batch_no)
         live_bytes = live_records = 0
         for part in sealed.parts:
             stream = part.stream

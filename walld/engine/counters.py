@@ -57,6 +57,14 @@ class Counters:
     lost_acked: int = 0
     """Events a client was told are synced and this log does not have. Must stay 0."""
 
+    def refused(self, code: str) -> None:
+        """A peer was told so, by an Error or a Refused with that code."""
+        self.protocol_errors[code] += 1
+
+    def recovered(self, outcome: str) -> None:
+        """A recovery came to that: one of RECOVERY_OUTCOMES."""
+        self.recoveries[outcome] += 1
+
 
 @dataclass(slots=True)
 class Gauges:

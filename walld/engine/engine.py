@@ -45,7 +45,9 @@ __all__ = ["Engine"]
 class Engine:
     """One data directory's state."""
 
-    def __init__(self, schedule: FlushSchedule) -> None:
+    def __init__(
+        self, schedule: FlushSchedule, log_uuid: bytes = bytes(16), epoch: int = 0
+    ) -> None:
         self.schedule = schedule
         self.counters = Counters()
         self.registry = Registry()
@@ -59,8 +61,8 @@ class Engine:
         self.lost_acked = LostAcked(self.counters)
         self.resolved = ResolvedStreams(self)
         self.resume = ResumeHandler(self)
-        self.log_uuid = bytes(16)
-        self.epoch = 0
+        self.log_uuid = log_uuid
+        self.epoch = epoch
         self.disk_full = False
         self.gap_word = "dropped"
         """What missing seqs of restored streams are put down to: what the start found of damage."""
@@ -89,7 +91,36 @@ class Engine:
         self.set_aside = 0
         """Damaged partials moved to quarantine since the start."""
 
+    # --- what a start found ---------------------------------------------------------------------
+
+    def found_damage(self, missing: dict[int, list[Range]], *, is_unread: bool) -> None:
+        """missing: by stream number, before its end. is_unread: something could not be read."""
+        self.damaged_seqs, self.is_unread = missing, is_unread
+
+    def found_released(self, stream: Stream) -> None:
+        """Another one has its id by now: its tombstone is lost."""
+        stream.gone = True
+        self.registry.remove(stream)
+        self.orphans.pop(stream.no, None)
+
+    def found_all(self) -> None:
+        """The live bytes are counted: each may be carried once, since agents wrote it once."""
+        self.restored_bytes = self.segments.live_bytes
+
+    def restored(self, gap_word: str, now: float) -> None:
+        """All that the start found is here. gap_word: what it puts missing seqs down to."""
+        self.gap_word = gap_word
+        self.returning_until = now + limits.RETURN_SECONDS
+
     # --- taking in ------------------------------------------------------------------------------
+
+    def reads_since(self, at: float) -> None:
+        """What is read from here on may have come then."""
+        self.since = at
+
+    def read(self, count: int) -> None:
+        """So many bytes of agents were read."""
+        self.counters.received_bytes += count
 
     def queued(self, stream: Stream, grown: int, since: float | None = None) -> None:
         """A stream has more to write. since: it came then, None for the sweep that is at work."""
@@ -155,11 +186,6 @@ class Engine:
         """(how many of what waits belongs to this flush, who waits for it)."""
         waiters, self._flush_waiters = self._flush_waiters, []
         return self.batches.begin_flush(), waiters
-
-    def restored(self, gap_word: str, now: float) -> None:
-        """All that the start found is here. gap_word: what it puts missing seqs down to."""
-        self.gap_word = gap_word
-        self.returning_until = now + limits.RETURN_SECONDS
 
     def written(self, sealed: SealedBatch, offset: int, now: float) -> None:
         """write(2) returned for a batch."""
@@ -254,9 +280,8 @@ class Engine:
         self.orphans.pop(stream.no, None)
         kept = self.partials.of_stream(stream)
         if kept is not None:
-            self.unwanted[kept] = stream.no
             facts = self.partials.facts(*kept)
-            self.partials.remove(*kept)
+            self.unwant(kept, stream.no)
             self.segments.buried(facts.wal_until if facts is not None else 0, now)
         tombstone = Tombstone(stream.no, stream.next_seq - 1, flag, stream)
         is_unwritten = stream.records == 0 and not stream.building and kept is None
@@ -318,6 +343,38 @@ class Engine:
             self.segments.died(place.batch_no, place.length, 0, None)
         stream.forget_places()
         self.partials.add(stream.begin.uid, session, name, facts)
+
+    def keep_last(self, stream: Stream) -> None:
+        """It was not kept now: where it is still to be, the others' turn is first."""
+        if self.orphans.pop(stream.no, None) is not None:
+            self.orphans[stream.no] = stream
+
+    # --- partials that go -------------------------------------------------------------------------
+
+    def unwant(self, names: tuple[int, str, str], stream_no: int) -> None:
+        """Nobody is told of that partial any more, and its file is to go."""
+        self.partials.remove(*names)
+        self.unwanted[names] = stream_no
+
+    def removed(self, names: tuple[int, str, str], stream_no: int) -> None:
+        """Its file is gone. Nothing where that is another's by now."""
+        if self.unwanted.get(names) == stream_no:
+            del self.unwanted[names]
+
+    def put_aside(self, names: tuple[int, str, str]) -> None:
+        """It was damaged, and is in quarantine."""
+        self.partials.remove(*names)
+        self.set_aside += 1
+
+    # --- a disk that is full ----------------------------------------------------------------------
+
+    def disk_filled(self) -> None:
+        """P7: from here on only what ends and frees is written."""
+        self.disk_full = self.batches.ends_only = True
+
+    def disk_has_room(self) -> None:
+        """Everything is written again."""
+        self.disk_full = self.batches.ends_only = False
 
     # --- memory ---------------------------------------------------------------------------------
 

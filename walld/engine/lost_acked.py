@@ -21,10 +21,13 @@ class LostAcked:
 
     def __init__(self, counters: Counters) -> None:
         self._counters = counters
-        self.found_no = 0
-        """Highest batch that the start found, or found to have been there."""
+        self._found_no = 0
         self._attested_no = 0
         self._lost: list[tuple[int, str, str, int, int]] = []
+
+    def found(self, batch_no: int) -> None:
+        """The highest batch that the start found, or found to have been there."""
+        self._found_no = batch_no
 
     def attest(self, synced_no: int, reached_no: int = 0) -> None:
         """Somebody was told that batches up to `synced_no` are synced.
@@ -37,7 +40,7 @@ class LostAcked:
     @property
     def missing(self) -> int:
         """Batches behind what the start found: somebody was told that they are synced."""
-        return max(0, self._attested_no - self.found_no)
+        return max(0, self._attested_no - self._found_no)
 
     def count(
         self, uid: int, name: str, first_seq: int, last_seq: int, kind: str = "stream"

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from msgspec.structs import replace
+
 from walld import limits
 
 if TYPE_CHECKING:
@@ -50,6 +52,22 @@ class Process:
         """It is gone, and all it sent is read."""
         self.turns: dict[tuple[int, str, str], None] = {}
         """Open turns that it advanced last, in the order it took them on: uid, session, turn."""
+
+    def named(self, inode: int) -> None:
+        """The kernel does not name it, and its producer does."""
+        self.owner = replace(self.owner, pidfd_inode=inode)
+
+    def gave(self, count: int, work: int) -> None:
+        """So many bytes in its turn, which are as much work as `work` bytes of tokens."""
+        self.work_per_byte = work // count if count else 1
+
+    def query_began(self) -> None:
+        """One more connection of it only asks."""
+        self.queries += 1
+
+    def query_ended(self) -> None:
+        """One of those is closed."""
+        self.queries -= 1
 
 
 class Producer:
@@ -121,6 +139,12 @@ class Connection:
     def __hash__(self) -> int:
         """By name: sets of connections have the same order in every run of a simulation."""
         return self.name
+
+    def belongs(self, process: Process) -> None:
+        """It has said whose it is."""
+        self.process.connections.discard(self)
+        self.process = process
+        process.connections.add(self)
 
     def forget(self) -> None:
         """It is closed: nothing more comes or goes."""

@@ -56,6 +56,10 @@ class Registry:
         self._leaving: dict[tuple[int, bytes, int], Stream] = {}
         """Replies of turns whose tombstone is not synced, by uid, producer and its number."""
 
+    def found(self, last_no: int) -> None:
+        """A start found all numbers up to there given."""
+        self.last_no = max(self.last_no, last_no)
+
     def producer(self, uid: int, producer_id: bytes) -> Producer:
         """The producer of that name, made known where it is new."""
         key = (uid, producer_id)

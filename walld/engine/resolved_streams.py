@@ -75,9 +75,12 @@ class ResolvedStreams:
         self._engine = engine
         self._users: dict[int, _OfUser] = {}
         self.before: dict[tuple[int, bytes, int], int] = {}
-        """Of earlier daemons, what went with a session: the last seq of each, by uid, producer and
-        its number.
+
+    def found(self, before: dict[tuple[int, bytes, int], int]) -> None:
+        """What went with sessions that earlier daemons deleted: the last seq of each reply, by uid,
+        producer and its number.
         """
+        self.before = before
 
     def of_session(self, uid: int, session_id: str) -> dict[tuple[int, bytes, int], int]:
         """The same of those that were let go of since, for the next daemon."""

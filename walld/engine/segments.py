@@ -67,6 +67,10 @@ class Segment:
         at = batch_no - self.first_batch
         return 0 <= at < len(self.offsets) and self.offsets[at] > 0
 
+    def wait_for(self, batch_no: int) -> None:
+        """It goes once that batch is synced, and not before."""
+        self.unlink_after = max(self.unlink_after, batch_no)
+
     def note_release(self, now: float) -> None:
         """Bytes of a released reply stand in it: the clock of reclaim_seconds runs."""
         self.last_release_at = now

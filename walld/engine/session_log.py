@@ -36,6 +36,8 @@ from walld.wal import records
 from walld.wal.layout import Flag
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from walld.engine.engine import Engine
     from walld.engine.producer import Process
     from walld.sessions.state.events import Event
@@ -87,11 +89,13 @@ class SessionLog:
         "uid",
     )
 
-    def __init__(self, uid: int, session_id: str, state: SessionState, chain: bytes) -> None:
+    def __init__(
+        self, uid: int, session_id: str, state: SessionState | None, chain: bytes = b""
+    ) -> None:
         """chain: of its last line."""
         self.uid = uid
         self.session_id = session_id
-        self.state: SessionState | None = state
+        self.state = state
         """None: it must be folded first."""
         self.snapped_seq = 0
         """Up to here a snapshot has been told, or is being told now."""
@@ -140,6 +144,30 @@ class SessionLog:
         """All its lines stand in the log, durably, or in the file."""
         streams = self.closing if self.stream is None else [*self.closing, self.stream]
         return all(one.is_synced for one in streams)
+
+    def touch(self, now: float) -> None:
+        """Somebody has asked for it."""
+        self.touched = now
+
+    def folded(
+        self, state: SessionState, chain: bytes, snapped_seq: int, possible_leap: Leap | None
+    ) -> None:
+        """All its lines are read: those of its file and those that wait."""
+        self.state, self.chain = state, chain
+        self.snapped_seq, self.possible_leap = snapped_seq, possible_leap
+
+    def snapped(self, seq: int) -> None:
+        """A snapshot of all up to there is on its way."""
+        assert seq >= self.snapped_seq, (seq, self.snapped_seq)
+        self.snapped_seq = seq
+
+    def file_written(self) -> None:
+        """Its file took what it was given."""
+        self.is_failing = False
+
+    def file_failed(self) -> None:
+        """Its file could not be written."""
+        self.is_failing = True
 
     @staticmethod
     def first_chain(uid: int, session_id: str) -> bytes:
@@ -368,21 +396,36 @@ class SessionLogs:
                 ledger.closing.remove(stream)
                 self._engine.release(stream, Flag.RELEASED, now)
 
+    def opened(self, ledger: SessionLog) -> None:
+        """The session has that log from here on."""
+        self.open[ledger.uid, ledger.session_id] = ledger
+        self.has({ledger.uid})
+
+    def closed(self, ledger: SessionLog) -> None:
+        """Whoever wants it opens it anew: nothing is taken by this one any more."""
+        del self.open[ledger.uid, ledger.session_id]
+
     def restored(
-        self, key: tuple[int, str], streams: list[Stream], lines: list[Pending], now: float
+        self,
+        key: tuple[int, str],
+        streams: list[Stream],
+        lines: list[Pending],
+        now: float,
+        leaps: Sequence[Leap] = (),
+        *,
+        is_due: bool = False,
     ) -> SessionLog:
         """The ledger of lines that a start found, in place of one that nobody has folded: whoever
-        asks for it does.
+        asks for it does. is_due: its file is to be written at once.
         """
         if (earlier := self.open.get(key)) is not None:
             self.pending_bytes -= earlier.pending_bytes
-        self.has({key[0]})
-        ledger = self.open[key] = SessionLog(*key, SessionState(), b"")
-        ledger.state = None
-        ledger.closing, ledger.pending = streams, lines
+        ledger = SessionLog(*key, None)
+        self.opened(ledger)
+        ledger.closing, ledger.pending, ledger.leaps = streams, lines, list(leaps)
         ledger.pending_bytes = sum(len(one.line) for one in lines)
         self.pending_bytes += ledger.pending_bytes
-        ledger.since = now if lines else None
+        ledger.since = now if lines and not (leaps or is_due) else None
         return ledger
 
     def forget(self, ledger: SessionLog, now: float) -> None:

@@ -114,10 +114,18 @@ class Stream:
         "written_seq",
     )
 
-    def __init__(self, no: int, begin: records.Begin, owner: Process | None) -> None:
+    def __init__(
+        self,
+        no: int,
+        begin: records.Begin,
+        owner: Process | None,
+        moved_to: str | None = None,
+        *,
+        terminal: bool = False,
+    ) -> None:
         self.no = no
         self.begin = begin
-        self.moved_to: str | None = None
+        self.moved_to = moved_to
         self.owner = owner
         self.connection: Connection | None = None
         self.next_seq = 0
@@ -136,7 +144,7 @@ class Stream:
         them."""
         self.written_seq = -1
         self.synced_seq = -1
-        self.terminal = False
+        self.terminal = terminal
         self.may_release = False
         """Its end may be lost, or stand in a partial nobody has read: its owner knows."""
         self.may_have_calls = True
@@ -200,6 +208,17 @@ class Stream:
     def key(self) -> tuple[int, str]:
         """(uid, stream_id): the name it has for its user."""
         return self.begin.uid, self.begin.stream_id
+
+    def found(self, last_seq: int, where: array[int], sizes: array[int]) -> None:
+        """A start found it up to `last_seq`, in records that stand there; all of that is synced."""
+        assert not self.next_seq, self.next_seq
+        self.next_seq = last_seq + 1
+        self.restored_seq = self.written_seq = self.synced_seq = last_seq
+        self.where, self.sizes = where, sizes
+
+    def lost_record(self) -> None:
+        """A record of it cannot be read: its gaps are put down to that."""
+        self.damaged = True
 
     def attested(self, synced: int) -> None:
         """Its producer, who was told that all up to there is synced, is back: whatever of that is
@@ -272,6 +291,15 @@ class Stream:
         return bool(self.waiting or self.building) or self._run is not None
 
     # --- where its records lie ------------------------------------------------------------------
+
+    def carry_begun(self) -> None:
+        """Some of its records are being read, to be written again as one."""
+        assert not self.carrying, self.no
+        self.carrying = True
+
+    def carry_failed(self) -> None:
+        """They could not be read now; another time maybe."""
+        self.carrying = False
 
     def place(self, place: Place) -> None:
         """One more record, behind those it has."""

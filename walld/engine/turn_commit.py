@@ -102,8 +102,7 @@ class TurnCommit:
         engine.orphans.pop(stream.no, None)
         kept = engine.partials.of_stream(stream)
         if kept is not None:
-            engine.unwanted[kept] = stream.no
-            engine.partials.remove(*kept)
+            engine.unwant(kept, stream.no)
         engine.registry.leaves(stream)
         tombstone = Tombstone(stream.no, stream.next_seq - 1, Flag.RELEASED, stream)
         if together is None:

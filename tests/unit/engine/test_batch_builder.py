@@ -75,7 +75,7 @@ def test_what_is_acknowledged_comes_from_the_batch(world: World, agent: Connecti
 def test_also_while_the_batch_is_still_being_built(world: World, agent: Connection) -> None:
     """B1: a flush yields between records."""
     stream = world.begin(agent)
-    world.engine.batches.seal_some(1)
+    world.engine.batches.seal_some(1, world.engine.batches.now)
     world.say(agent, wire.Token(1, 1, b"a"))
     sealed = world.engine.batches.finish()
     assert sealed is not None
@@ -88,7 +88,7 @@ def test_at_every_moment_a_reader_finds_everything_once(world: World, agent: Con
     stream = world.begin(agent)
     steps: list[Callable[[], object]] = [
         lambda: world.say(agent, wire.Token(1, 1, b"one ")),
-        lambda: world.engine.batches.seal_some(1),
+        lambda: world.engine.batches.seal_some(1, world.engine.batches.now),
         lambda: world.say(agent, wire.Token(1, 2, b"two ")),
         lambda: batches.append(finished(world)),
         lambda: world.say(agent, wire.Token(1, 3, b"three")),
@@ -217,7 +217,7 @@ def test_a_tombstone_is_behind_every_record_of_its_stream(world: World, agent: C
     """B4: also of one whose last record is in the batch being built."""
     stream = world.begin(agent)
     world.say(agent, wire.End(1, 1, clean=True))
-    world.engine.batches.seal_some(1)
+    world.engine.batches.seal_some(1, world.engine.batches.now)
     world.say(agent, wire.Release(1, 2))
     assert stream.gone
     rows = [row for sealed in world.flush() for row in entries(sealed)]
@@ -248,7 +248,7 @@ def test_a_recount_while_a_tombstone_is_being_sealed(world: World, agent: Connec
     world.flush()
     world.begin(agent, 2)
     world.say(agent, wire.Release(1, 2))
-    world.engine.batches.seal_some(1)
+    world.engine.batches.seal_some(1, world.engine.batches.now)
     world.replace_segment()
     sealed = world.engine.batches.finish()
     assert sealed is not None
@@ -264,7 +264,7 @@ def test_what_is_released_in_the_batch_being_built_is_as_due(
     kept, gone = world.begin(agent, 1), world.begin(agent, 2)
     world.say(agent, wire.Token(1, 1, b"stays"), wire.Token(2, 1, b"goes"))
     batches = world.engine.batches
-    batches.seal_some(batches.waiting)
+    batches.seal_some(batches.waiting, batches.now)
     world.say(agent, wire.End(2, 2, clean=True), wire.Release(2, 3))
     assert gone.gone
     world.write(finished(world), 7.0)
@@ -313,7 +313,7 @@ def test_a_second_carry_of_the_same_records_waits_for_the_first(
         world.say(agent, wire.Token(1, seq, b"abc"[seq - 1 : seq]))
         world.flush()
     world.engine.carry(carry_of(world, stream, 0, 2), 0.0)
-    world.engine.batches.seal_some(1)
+    world.engine.batches.seal_some(1, world.engine.batches.now)
     assert stream.carrying
     sealed = world.engine.batches.finish()
     assert not stream.carrying

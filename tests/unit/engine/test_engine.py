@@ -311,7 +311,7 @@ def test_what_still_waits_is_never_kept(world: World, agent: Connection) -> None
     world.engine.lose(agent.process, "agent_lost")
     with pytest.raises(AssertionError):
         kept(world, stream)
-    world.engine.batches.seal_some(1)
+    world.engine.batches.seal_some(1, world.engine.batches.now)
     with pytest.raises(AssertionError):
         kept(world, stream)
 

@@ -62,8 +62,8 @@ MUTANTS = (
     Mutant(
         "sessions: a start forgets the lines it finds in the log",
         DAEMON + "startup/session_replay.py",
-        "restored(key, streams, kept, event_loop.now())\n",
-        "restored(key, streams, kept[:0], event_loop.now())\n",
+        "            kept,\n            event_loop.now(),\n",
+        "            kept[:0],\n            event_loop.now(),\n",
         "N3",
         "s1",
     ),

@@ -56,9 +56,9 @@ MUTANTS = (
     ),
     Mutant(
         "a disk that was full goes on writing ends alone",
-        DAEMON + "storage/writer.py",
-        "        self._engine.disk_full = self._engine.batches.ends_only = False\n",
-        "        self._engine.disk_full = False\n",
+        ENGINE + "engine.py",
+        "        self.disk_full = self.batches.ends_only = False\n",
+        "        self.disk_full = False\n",
         "P7",
         "714",
     ),

@@ -169,7 +169,7 @@ class ReplyRequests:
         if not replies:
             self._prove_nothing(connection, uid)
         outcome = "found" if replies else "nothing"
-        self._engine.counters.recoveries[outcome] += 1
+        self._engine.counters.recovered(outcome)
         return replies
 
     async def unreleased(

@@ -207,7 +207,7 @@ class QueryServer:
     async def _close_with(
         self, caller: QuerySocket, code: str, message: str, got: object, limit: object
     ) -> None:
-        self._engine.counters.protocol_errors[code] += 1
+        self._engine.counters.refused(code)
         await self._tell(caller, _framed(wire.Error(code, message, str(got), str(limit))))
 
     async def _tell(
@@ -225,7 +225,7 @@ class QueryServer:
                 await _send(caller.socket, data, one)
         except TimeoutError:
             # It may live and read on: then it meets the end of the connection, and asks again.
-            self._engine.counters.protocol_errors["slow_frame"] += 1
+            self._engine.counters.refused("slow_frame")
             caller.takes_no_answers = True
         except OSError:
             caller.takes_no_answers = True
@@ -269,7 +269,7 @@ class QueryServer:
             if not answer.id:
                 # Not by a name of its own: frame and exception would hold each other, and a MiB.
                 raise ProtocolError(answer.code, answer.message, answer.got, answer.limit) from None
-            self._engine.counters.protocol_errors[answer.code] += 1
+            self._engine.counters.refused(answer.code)
             return answer
         if isinstance(request, wire.Hello):
             raise ProtocolError("not_hello", "Hello came twice", "Hello", "a request")
@@ -346,12 +346,12 @@ class QueryServer:
             return await work(caller.connection, request)
         except Refusal as failed:
             if isinstance(request, wire.Recover):
-                self._engine.counters.recoveries["unavailable"] += 1
-            self._engine.counters.protocol_errors[failed.code] += 1
+                self._engine.counters.recovered("unavailable")
+            self._engine.counters.refused(failed.code)
             return wire.Error(failed.code, str(failed), failed.got, failed.limit, id=request.id)
         except (OSError, FormatError) as error:
             if isinstance(request, wire.Recover):
-                self._engine.counters.recoveries["unavailable"] += 1
+                self._engine.counters.recovered("unavailable")
             _log.error("request %s: %s", type(request).__name__, error)
             return wire.Error("unreadable", str(error), id=request.id)
         except Exception:

@@ -117,7 +117,7 @@ class Checkpoints:
             self._not_before[key] = event_loop.now() + limits.CHECKPOINT_SECONDS
         else:
             self._said.pop(key, None)
-            begun.ledger.is_failing = False
+            begun.ledger.file_written()
 
     def _not_written(
         self, key: tuple[int, str], ledger: SessionLog, error: OSError | FormatError
@@ -130,7 +130,7 @@ class Checkpoints:
         if isinstance(error, OSError) and error.errno in NO_ROOM:
             self._retry_at = again_at
         else:
-            ledger.is_failing = True
+            ledger.file_failed()
             self._not_before[key] = again_at
 
     def _is_due(self, ledger: SessionLog, now: float) -> bool:
@@ -157,7 +157,7 @@ class Checkpoints:
         # In the same step as the lines: it covers exactly those.
         delta, follows = None, ledger.snapped_seq
         if ledger.state is not None and ledger.state.last_seq > follows:
-            ledger.snapped_seq = ledger.state.last_seq
+            ledger.snapped(ledger.state.last_seq)
             try:
                 delta = ledger.state.take_delta()
             except Exception:  # the next one does not follow, and writes a base

@@ -94,7 +94,7 @@ class Sessions:
         ledger, appends = ledgers.open.get(key), appends or create
         may_leap = appends and ledger is not None and ledger.possible_leap is not None
         if ledger is not None and ledger.state is not None and not may_leap:
-            ledger.touched = event_loop.now()
+            ledger.touch(event_loop.now())
             return ledger
         async with self._locked(key):
             self._check_whole(key)
@@ -154,17 +154,13 @@ class Sessions:
             if not folded.was_written and not create:
                 return None
             if ledger is None:
-                ledger = SessionLog(uid, session_id, folded.state, folded.chain)
-                ledgers.open[key] = ledger
-                ledgers.has({uid})
-            else:
-                ledger.state, ledger.chain = folded.state, folded.chain
-                if pending and folded.is_late:
-                    now = event_loop.now()
-                    ledgers.checkpointed(ledger, pending[-1].seq, streams, now)
-            ledger.snapped_seq, ledger.possible_leap = folded.snapped_seq, folded.possible_leap
+                ledger = SessionLog(uid, session_id, None)
+                ledgers.opened(ledger)
+            ledger.folded(folded.state, folded.chain, folded.snapped_seq, folded.possible_leap)
+            if pending and folded.is_late:
+                ledgers.checkpointed(ledger, pending[-1].seq, streams, event_loop.now())
             self._look_at_turns(ledger)
-        ledger.touched = event_loop.now()
+        ledger.touch(event_loop.now())
         return ledger
 
     # --- reading --------------------------------------------------------------------------------
@@ -262,7 +258,7 @@ class Sessions:
                 await self.thread.run(partial(self._note_delete, note, ledger is not None))
             except BaseException:
                 if ledger is not None:
-                    self._engine.session_logs.open[key] = ledger
+                    self._engine.session_logs.opened(ledger)
                 del self.going[key]
                 raise
             try:
@@ -325,9 +321,7 @@ class Sessions:
             if ledger is not None:
                 if ledger.state is None or ledger.is_begun:
                     return False
-                del self._engine.session_logs.open[
-                    key
-                ]  # whoever opens it waits, and folds the lines
+                self._engine.session_logs.closed(ledger)  # whoever opens it waits, and folds
             found = partial(self.forks.found, uid, session_id, made, source)
             self._engine.session_logs.has({uid})
             return await self.thread.run(found)

@@ -112,7 +112,7 @@ class DeferredRecovery:
             text = "what cannot be read stays in the log for %.0f s: start again where it can be"
             _log.warning(text, self._hold_seconds)
         if not recovered.all_read:
-            self._engine.batches.tombs = [(0, no) for no in recovered.dead]
+            self._engine.batches.watch_tombstones([(0, no) for no in recovered.dead])
         if not self._is_unnoted:
             return
         try:
@@ -147,8 +147,7 @@ class DeferredRecovery:
             _log.error("%s: %s; no segment goes before it is written", GONE_PATH, error)
             raise
         self._written_down |= unremoved
-        if batches.tombs is not None:
-            batches.tombs = [tomb for tomb in batches.tombs if tomb[0] > until]
+        batches.tombstones_known(until)
 
     async def tell_first(self, batch_no: int) -> None:
         """In the background: LOCK says that the log begins there, before the oldest segment goes.
@@ -215,7 +214,7 @@ class DeferredRecovery:
         if self._may_be_read(segment):
             return False
         if not engine.batches.is_building:
-            segment.unlink_after = engine.batches.next_batch
+            segment.wait_for(engine.batches.next_batch)
             self._left.add(segment.segment_id)
             await self._writer.write_rows([left(segment.segment_id)])
             engine.schedule.written(event_loop.now())

@@ -81,7 +81,7 @@ class IntentFinisher:
     async def _load_deleted(self) -> None:
         deleted = self._files.ledgers.deleted
         await self._run(deleted.load)
-        self._engine.resolved.before = dict(deleted.replies)
+        self._engine.resolved.found(dict(deleted.replies))
 
     async def _finish(self, note: Intent) -> None:
         streams = [one for one in self._engine.registry.by_no.values() if _is_of(one, note)]

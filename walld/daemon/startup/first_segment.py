@@ -58,7 +58,7 @@ class FirstSegment:
         await self._may_go_on.wait()
 
     async def _starved(self) -> None:
-        self._engine.batches.is_shut = True
+        self._engine.batches.shut()
         # A stop must find the numbers that it has given all written.
         self._rest.shield = not self._is_given_up
         self._may_go_on.set()
@@ -96,7 +96,7 @@ class FirstSegment:
             await writer.rows_synced()
             await writer.tell_synced()  # damage from now on is none of what a crash leaves
             writer.starved = None
-            self._engine.batches.is_shut = False
+            self._engine.batches.opened()
             self.is_over.set()
             self._may_go_on.set()
 

@@ -42,26 +42,19 @@ def restore(
 ) -> None:
     """Give the engine what a start found. watch: the living process of an owner, None if gone."""
     verdict = recovered.verdict
-    batches = engine.batches
-    batches.written_no = batches.synced_no = verdict.reserved_no
-    batches.told_synced_no = verdict.synced_no
-    batches.reached_no = verdict.reserved_no
-    engine.lost_acked.found_no = verdict.last_batch_no
-    batches.next_batch = verdict.reserved_no + 1
+    engine.batches.restored(verdict.reserved_no, verdict.synced_no)
+    engine.lost_acked.found(verdict.last_batch_no)
     _segments(engine, recovered, now)
     partials = _kept(engine, recovered)
-    engine.registry.last_no = recovered.last_stream_no
-    engine.is_unread = recovered.pieces.is_unread
+    engine.registry.found(recovered.last_stream_no)
+    engine.found_damage(recovered.lost, is_unread=recovered.pieces.is_unread)
     for no in (
         partials.keys() & recovered.dead
     ):  # killed between its tombstone and the file's unlink
-        names = partials[no][0]
-        engine.unwanted[names] = no
-        engine.partials.remove(*names)
+        engine.unwant(partials[no][0], no)
     for no, seq in recovered.pieces.buried:
         engine.batches.bury(Tombstone(no, seq, Flag.RELEASED, None))
         engine.schedule.offered(now)
-    engine.damaged_seqs = recovered.lost
     for no, found in recovered.streams.items():
         if found.begin is not None and not found.begin.producer:
             _ledger_stream(engine, no, found)
@@ -91,14 +84,22 @@ def _segments(engine: Engine, recovered: RecoveredStorage, now: float) -> None:
         first_batch = max(found.first_no, last_batch + 1)
         if found.batches:
             first_batch = found.batches[0][0]
-        segment = Segment(found.segment_id, first_batch, now, found.size)
+        released_at = now if recovered.dead else None
+        segment = Segment(
+            found.segment_id,
+            first_batch,
+            now,
+            found.size,
+            released_since=released_at,
+            last_release_at=released_at,
+            unreadable=found.unreadable,
+            nameless=not found.first_no,
+            undurable=found.segment_id in recovered.not_synced.segment_ids,
+        )
         for batch_no, offset in found.batches:
             # Numbers that are missing get a place no header can have; no index leads there.
             segment.offsets.extend([0] * (batch_no - segment.last_batch - 1))
             segment.offsets.append(offset)
-        segment.released_since = segment.last_release_at = now if recovered.dead else None
-        segment.unreadable, segment.nameless = found.unreadable, not found.first_no
-        segment.undurable = found.segment_id in recovered.not_synced.segment_ids
         engine.segments.add(segment)
         last_batch = max(last_batch, segment.last_batch)
 
@@ -144,17 +145,11 @@ def _stream(
         # Its producer gives an id again only after a release: what lost its tombstone is the older
         # one. Where that is another's it is not here (`fragment_merge.py`).
         _log.warning("stream %d: its id was given again as %d; taken as released", earlier.no, no)
-        engine.registry.remove(earlier)
-        engine.orphans.pop(earlier.no, None)
-        earlier.gone = True
+        engine.found_released(earlier)
     owner = found.begin.owner
     process = watch(found.begin.uid, owner)
-    stream = Stream(no, found.begin, process)
-    stream.moved_to = found.moved_to
-    stream.terminal = found.terminal
-    stream.next_seq = last_seq + 1
-    stream.restored_seq = stream.written_seq = stream.synced_seq = last_seq
-    stream.where, stream.sizes = found.index.where, found.index.sizes
+    stream = Stream(no, found.begin, process, found.moved_to, terminal=found.terminal)
+    stream.found(last_seq, found.index.where, found.index.sizes)
     engine.registry.add(stream)
     if process is None:
         engine.orphan(stream, "agent_lost" if owner.boot_id == boot else "host_restart")
@@ -166,11 +161,8 @@ def _ledger_stream(engine: Engine, no: int, found: Found) -> None:
     them.
     """
     assert found.begin is not None
-    stream = Stream(no, found.begin, None)
-    stream.terminal = True
-    stream.next_seq = found.index.last_seq + 1
-    stream.restored_seq = stream.written_seq = stream.synced_seq = found.index.last_seq
-    stream.where, stream.sizes = found.index.where, found.index.sizes
+    stream = Stream(no, found.begin, None, terminal=True)
+    stream.found(found.index.last_seq, found.index.where, found.index.sizes)
     engine.registry.add(stream)
 
 
@@ -190,4 +182,4 @@ def _live_bytes(engine: Engine, recovered: RecoveredStorage) -> None:
             if stop > start:
                 engine.segments.lived(segment, sum(stream.sizes[start:stop]), stop - start)
                 start = stop
-    engine.restored_bytes = engine.segments.live_bytes
+    engine.found_all()

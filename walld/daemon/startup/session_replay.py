@@ -110,11 +110,15 @@ class SessionReplay:
         proven = await self._run(partial(self._sessions.proven, *key))
         last_seq = 0 if tail is None else tail.last_seq
         kept, cut = join(found, last_seq, self._synced_no, met_damage=is_bad, proven=proven)
-        ledger = self._engine.session_logs.restored(key, streams, kept, event_loop.now())
         known = self._doubt.settled_by(key) if self._doubt is not None else ()
-        ledger.leaps = _leaps(found, last_seq, known)
-        if ledger.leaps or not is_dense(kept):
-            ledger.since = None  # due at once
+        ledger = self._engine.session_logs.restored(
+            key,
+            streams,
+            kept,
+            event_loop.now(),
+            _leaps(found, last_seq, known),
+            is_due=not is_dense(kept),
+        )
         if cut:
             await self._keep_cut(key, cut)
         return ledger

@@ -114,19 +114,18 @@ class Compaction:
 
     async def thin_out(self) -> None:
         """Fold the records of streams whose index has grown long."""
-        crowded = self._engine.batches.crowded
-        for no, stream in list(crowded.items()):
+        for no, stream in list(self._engine.batches.crowded.items()):
             if stream.gone or stream.records <= limits.INDEX_ENTRIES_MAX:
-                del crowded[no]
+                self._engine.batches.not_crowded(no)
             elif not stream.carrying:
                 at, count = _small_run(stream)
                 if count < 2:
-                    del crowded[no]
+                    self._engine.batches.not_crowded(no)
                 elif sum(stream.sizes[at : at + count]) <= self._engine.carry_budget:
                     try:
                         await self._carry(stream, at, count)
                     except OSError:
-                        crowded[no] = crowded.pop(no, stream)  # the others are first next time
+                        self._engine.batches.crowded_last(stream)
                         raise
 
     async def _carry(self, stream: Stream, at: int, count: int) -> None:
@@ -134,7 +133,7 @@ class Compaction:
         damaged: list[BadRecord] = []
         read = self._reader.job(stream, damaged, at, count)
         was = tuple(stream.where[at : at + count])
-        stream.carrying = True
+        stream.carry_begun()
         begin = stream.begin
 
         def job() -> tuple[list[records.Item], bytes]:
@@ -148,7 +147,7 @@ class Compaction:
             items, body = await self._thread.run(job)
             await self._reader.read_errors.count()
         except OSError:
-            stream.carrying = False
+            stream.carry_failed()
             raise
         except FormatError as error:
             # Nobody tries again (it stays `carrying`): the segment stays, and the bytes with it.
@@ -158,7 +157,7 @@ class Compaction:
             # One bad record must not hold the segment, and the log behind it, for ever.
             text = "%s; stream %s carried without it, a gap stands there"
             _log.error(text, bad.why, escaped_line(stream.begin.stream_id))
-            stream.damaged = True
+            stream.lost_record()
         if not items:
             self._engine.forget_records(stream, at, count, was)
             return

@@ -136,10 +136,9 @@ class Flusher:
         """
         batches, cost = self._engine.batches, 0.0
         while left > 0 or batches.is_building:
-            batches.now = event_loop.now()
             begun = time.perf_counter()
             asked = min(left, _SEAL_RECORDS)
-            done = batches.seal_some(asked)
+            done = batches.seal_some(asked, event_loop.now())
             left += batches.take_jumped() - done
             more = left > 0 and done == asked
             sealed = None if more else batches.finish()

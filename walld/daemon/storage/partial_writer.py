@@ -222,8 +222,7 @@ class PartialWriter:
         path = path_of(*names)
         kept = await self._thread.run(partial(self._store.quarantine, path, why))
         _log.error("%s; moved to %s", why, kept)
-        self._engine.partials.remove(*names)
-        self._engine.set_aside += 1
+        self._engine.put_aside(names)
 
     def _is_on_its_way(self, stream: Stream) -> bool:
         """A record of it is in a batch that is not written: where it will stand is not known."""
@@ -279,8 +278,7 @@ class PartialWriter:
         if not is_known:  # of another log maybe: in this one its number is somebody else's
             await self._remove(*names)
             return
-        self._engine.partials.remove(*names)
-        self._engine.unwanted[names] = facts.stream_no
+        self._engine.unwant(names, facts.stream_no)
         if is_buried:
             await self._synced(now)
         await self._remove_done_with(names, facts.stream_no)
@@ -299,8 +297,7 @@ class PartialWriter:
         """Unless somebody else has removed it: what stands there then is another's."""
         if self._engine.unwanted.get(names) == no:
             await self._thread.run(lambda: self._store.remove_named(*names))
-        if self._engine.unwanted.get(names) == no:
-            del self._engine.unwanted[names]
+        self._engine.removed(names, no)
 
     async def _synced(self, now: float) -> None:
         """Until the tombstones of now are durable.
@@ -353,7 +350,7 @@ class PartialWriter:
                 if no in self._engine.registry.by_no or no in self._engine.partials.by_no:
                     await self._thread.run(partial(self._store.remove_named, *names))
                 else:
-                    self._engine.unwanted[names] = no
+                    self._engine.unwant(names, no)
             except OSError as error:
                 failed = error
             else:
@@ -373,15 +370,14 @@ class PartialWriter:
             if kept is not None:
                 _log.error("%s; moved to %s", why, kept)
                 self._miss(names)
-                self._engine.partials.remove(*names)
-                self._engine.set_aside += 1
+                self._engine.put_aside(names)
 
     def _miss(self, names: tuple[int, str, str]) -> None:
         """Of a reply whose owner went on behind it: what stood there is lost, and a gap."""
         facts = self._engine.partials.facts(*names)
         stream = None if facts is None else self._engine.registry.by_no.get(facts.stream_no)
         if facts is not None and stream is not None:
-            stream.damaged = True
+            stream.lost_record()
             self._engine.lost_acked.count(names[0], stream.begin.stream_id, 0, facts.held_seq)
 
     def _set_aside(self, names: tuple[int, str, str], why: str) -> str | None:

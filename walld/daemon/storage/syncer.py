@@ -159,7 +159,7 @@ class Syncer:
         self._under_way = sync
         self.syncing_since = event_loop.now()
         self._engine.schedule.sync_begun()
-        self._engine.batches.syncing_no = sync.target
+        self._engine.batches.sync_begun(sync.target)
         self._wanted.ring()
 
     async def sync(self) -> None:
@@ -178,7 +178,7 @@ class Syncer:
             took = await sync.errand.timed()
         except OSError as error:
             self.syncing_since = None
-            engine.batches.syncing_no = 0
+            engine.batches.sync_ended()
             try:
                 what = f"sync up to batch {sync.target}: {error.strerror or error}"
                 # Not to be cut short by a stop: its own sync would be the second of this file.
@@ -190,7 +190,7 @@ class Syncer:
                 self._under_way = None
             return
         self._under_way = self.syncing_since = None
-        engine.batches.syncing_no = 0
+        engine.batches.sync_ended()
         if sync.generation != self._writer.generation:
             # Meanwhile a failed write moved the batches to a new segment: this sync was not its.
             engine.schedule.written(event_loop.now())

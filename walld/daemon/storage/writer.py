@@ -211,7 +211,7 @@ class Writer:
 
         took = await self._thread.timed(job)
         self._metrics.wal_write_duration.observe(took)
-        engine.batches.told_synced_no = synced_no
+        engine.batches.told_synced(synced_no)
         engine.written(sealed, offset, event_loop.now())
         if following is not None:
             following.written()
@@ -323,8 +323,7 @@ class Writer:
 
     async def _live_on_the_reserve(self) -> None:
         """W3: its room is for ends and releases; where it is spent too, wait a second."""
-        self._engine.disk_full = True
-        self._engine.batches.ends_only = True
+        self._engine.disk_filled()
         if not await self._thread.run(self._reserve.spend):
             if self.starved is not None:
                 await self.starved()
@@ -341,7 +340,7 @@ class Writer:
             except OSError as error:
                 self._trouble_begins(f"write of the reserve: {error.strerror or error}")
                 return False
-            self._engine.disk_full = self._engine.batches.ends_only = False
+            self._engine.disk_has_room()
             self._trouble_over()
             return True
 
@@ -361,4 +360,3 @@ class Writer:
     def _trouble_over(self) -> None:
         _log.warning("disk trouble is over: %s", self.trouble)
         self.trouble = None
-        self._engine.disk_full = False

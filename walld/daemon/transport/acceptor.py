@@ -143,7 +143,7 @@ class Acceptor:
             return
         error = self._check(who.uid)
         if error is not None:
-            self._engine.counters.protocol_errors[error.code] += 1
+            self._engine.counters.refused(error.code)
             with suppress(OSError):  # it may be gone already
                 accepted.send(encode(error))
             accepted.close()
@@ -179,7 +179,7 @@ class Acceptor:
             return None
         hello, rest = first
         process = self._liveness.known_as(connection.process, hello.producer)
-        self._connections.belongs(connection, process)
+        connection.belongs(process)
         welcome = wire.Welcome(
             PROTOCOL_VERSION,
             __version__,

@@ -105,19 +105,12 @@ class Connections:
         self._by_uid[uid] = self.of_uid(uid) + 1
         return peer
 
-    @staticmethod
-    def belongs(connection: Connection, process: Process) -> None:
-        """It has said whose it is."""
-        connection.process.connections.discard(connection)
-        connection.process = process
-        process.connections.add(connection)
-
     def hand_over(self, peer: Peer) -> None:
         """It is a query's: its socket is somebody else's until `query_ended`."""
         self._forget(peer)
         self._queries += 1
         self._by_uid[peer.connection.uid] += 1
-        peer.connection.process.queries += 1
+        peer.connection.process.query_began()
 
     def collects(self, connection: Connection, begun_bytes: int) -> None:
         """So many bytes of a frame that is not whole are held. ProtocolError: too many do that.
@@ -139,7 +132,7 @@ class Connections:
         self._queries -= 1
         self._by_uid[connection.uid] -= 1
         process = connection.process
-        process.queries -= 1
+        process.query_ended()
         if not process.is_lost:
             self._liveness.leave(process, event_loop.now())
 
@@ -168,7 +161,7 @@ class Connections:
 
     def refuse(self, peer: Peer, error: ProtocolError) -> None:
         """Framing is lost: say why and close. What came before is taken."""
-        self._engine.counters.protocol_errors[error.code] += 1
+        self._engine.counters.refused(error.code)
         _log.warning(
             "connection %d of uid %d closed: %s", peer.connection.name, peer.connection.uid, error
         )

@@ -18,8 +18,6 @@ import os
 import select
 from typing import TYPE_CHECKING
 
-from msgspec.structs import replace
-
 from walld import limits
 from walld.daemon.transport import credentials
 from walld.engine.producer import Process
@@ -83,7 +81,7 @@ class Liveness:
         name = int.from_bytes(producer[:_UNSEEN_BYTES], "big")
         if process.owner.pid > 0 or not name:
             return process
-        process.owner = replace(process.owner, pidfd_inode=name)
+        process.named(name)
         return self._unseen.setdefault(self._key(process), process)
 
     def of_owner(self, uid: int, owner: Owner, now: float) -> Process | None:

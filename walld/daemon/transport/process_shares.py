@@ -139,7 +139,7 @@ class ProcessShares:
         events: those that do not fold. folds: how often tokens of one stream joined its run.
         """
         work = count + limits.EVENT_BYTES * events + limits.FOLD_BYTES * folds
-        process.work_per_byte = work // count if count else 1
+        process.gave(count, work)
         self.users.gave(process.uid, work)
         account = _account(process)
         self._spent[account] = self._spent.get(account, 0) + work

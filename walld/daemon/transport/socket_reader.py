@@ -163,7 +163,7 @@ class SocketReader:
         """Read every ready connection once. True where one of them gave much."""
         fair_queue = self._fair_queue
         fair_queue.look_for_room()
-        self._engine.since = min(self._since(), fair_queue.waited_since(self._swept_at))
+        self._engine.reads_since(min(self._since(), fair_queue.waited_since(self._swept_at)))
         by_fd, exits = self._connections.by_fd, self._liveness.fileno()
         ready = self._epoll.poll(0, len(by_fd) + 64)
         busy = False
@@ -224,21 +224,22 @@ class SocketReader:
         fine = True
         swept, at_ms = self._engine.since, time.time_ns() // 1_000_000
         # As in a sweep; a sweep that has yielded goes on with its own mark.
-        self._engine.since = self._since()
+        self._engine.reads_since(self._since())
         for fd in self._acceptor.ready(most):
             peer = self._connections.by_fd.get(fd)
             if peer is not None:
                 self._read(peer, at_ms)
             else:
                 fine = self._acceptor.accept(fd, most)
-        self._engine.since = swept
+        self._engine.reads_since(swept)
         self._connections.send_posted()
         self._swept()
         return fine
 
     def open(self) -> None:
         """The log is read: agents may come in."""
-        self._engine.since = self._swept_at = event_loop.now()
+        self._swept_at = event_loop.now()
+        self._engine.reads_since(self._swept_at)
         self.begin_parked()
 
     def begin_parked(self) -> None:
@@ -353,7 +354,7 @@ class SocketReader:
         if not data:
             self._connections.close(peer)
             return 0
-        self._engine.counters.received_bytes += len(data)
+        self._engine.read(len(data))
         before = len(connection.tail)
         try:
             if connection.producer is not None:
