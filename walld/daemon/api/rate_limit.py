@@ -81,14 +81,15 @@ class RateLimit:
                     await checkpoint()
                 user.until = time.perf_counter() + limits.ASKING_SLICE_SECONDS
 
+    def paces_answers(self, uid: int) -> bool:
+        """What that user asks is to be answered within `answering`: another user waits."""
+        return self._other_users_wait(uid)
+
     @asynccontextmanager
     async def answering(self, uid: int) -> AsyncGenerator[None]:
-        """Around what may have a long answer: while another user waits one of a user at a time, and
-        behind a rest for those before it.
+        """Around what may have a long answer: one of a user at a time, and behind a rest for those
+        before it.
         """
-        if not self._other_users_wait(uid):
-            yield
-            return
         user = self._of(uid)
         async with user.answer_turn:
             rest = user.answers_rest_until - time.perf_counter()

@@ -325,6 +325,8 @@ class QueryServer:
         async with turns:
             if not isinstance(request, wire.PutArtifact):
                 await self._held.wait_for_room(uid)
+            if not self._rate_limit.paces_answers(uid):
+                return await answer(connection, request)
             async with self._rate_limit.answering(uid):
                 return await answer(connection, request)
 
