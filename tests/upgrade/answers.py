@@ -22,6 +22,12 @@ _STATE = (
     *("modified_files", "modified_files_left_out"),
 )
 """Of `state`, what 0.1.0 does not have."""
+_SENTENCES = (
+    "What was said in this conversation before is replaced by this summary of it:\n\n",
+    "The conversation went on elsewhere and came back here; "
+    "this is a summary of what was left:\n\n",
+)
+"""What 0.1.0 does not say before a summary."""
 _VIEWS = ("state", "tree", "transcript", "trace", "audit", "eval", "pending", "resume")
 
 
@@ -213,7 +219,8 @@ def _reply(reply: Any) -> Any:
 def without_app(told: Any) -> Any:
     """What 0.1.0 tells, too, of plain data and of lines of JSON: whose application a reply is, it
     does not know, nor where its steps and attempts begin, what was said beside a result, branches
-    by name, and who works on what a finding is about.
+    by name, and who works on what a finding is about. To a provider it sends no sentence before a
+    summary.
     """
     if isinstance(told, dict):
         told = _without_work(told) if "category" in told else told
@@ -232,7 +239,15 @@ def without_app(told: Any) -> Any:
             return [without_app(json.loads(line)) for line in told.splitlines()]
         except ValueError:
             return told
+    if isinstance(told, str):
+        return _without_sentences(told)
     return told
+
+
+def _without_sentences(text: str) -> str:
+    for sentence in _SENTENCES:
+        text = text.replace(sentence, "")
+    return text
 
 
 def _info(info: Any) -> Any:
