@@ -24,8 +24,10 @@ _STATE = (
 """Of `state`, what 0.1.0 does not have."""
 _SENTENCES = (
     "What was said in this conversation before is replaced by this summary of it:\n\n",
-    "The conversation went on elsewhere and came back here; "
-    "this is a summary of what was left:\n\n",
+    (
+        "The conversation went on elsewhere and came back here; "
+        "this is a summary of what was left:\n\n"
+    ),
 )
 """What 0.1.0 does not say before a summary."""
 _VIEWS = ("state", "tree", "transcript", "trace", "audit", "eval", "pending", "resume")
