@@ -93,7 +93,7 @@ MUTANTS = (
         "            if segment.last_batch > synced_no or segment is self._list[-1]:\n",
         "            if segment is self._list[-1]:\n",
         "P8",
-        "76",
+        "1838",
     ),
     Mutant(
         "a column is one bit too narrow for its largest value",
@@ -133,7 +133,7 @@ MUTANTS = (
         "        await self._syncer.sync_all()\n        if",
         "        self._syncer.wake()\n        if",
         "P4",
-        "40",
+        "247",
     ),
     Mutant(
         "a batch that was written again with the others is written once more",
@@ -143,7 +143,7 @@ MUTANTS = (
         "                if sealed.batch.batch_no < self._engine.batches.synced_no:\n"
         "                    return 0.0",
         "W1",
-        "247",
+        "127",
     ),
     Mutant(
         "a daemon whose directory was taken writes on",
