@@ -16,17 +16,17 @@ took 1.9 ms for 0.7.
 
 A slice bounds how many short requests there are in a turn. The work of a long request goes by its
 bytes, on the loop and in the flush that it is in: while another user waits it rests first, by its
-length. The work of a long answer does, too, and how long it is nobody knows before: the next one
-rests by it.
+length. The work of a long answer does, too, and how long it is nobody knows before: it is taken to
+be as long as the last one. Nothing is held while it is made: a disk may hang for one answer, and
+the user's others go on.
 
 Invariant I6: while another user waits for a flush, long requests of a user are begun no faster than
-ASKING_BYTES_PER_SECOND, but for one behind a pause; and its long answers are made no faster.
+ASKING_BYTES_PER_SECOND, but for one behind a pause; and answers that are as long as the one before.
 """
 
 from __future__ import annotations
 
 import time
-from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
 import anyio
@@ -36,7 +36,7 @@ from walld import limits
 from walld.daemon.transport.recent_askers import RecentAskers
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncGenerator, Callable
+    from collections.abc import Callable
 
 __all__ = ["RateLimit"]
 
@@ -81,31 +81,24 @@ class RateLimit:
                     await checkpoint()
                 user.until = time.perf_counter() + limits.ASKING_SLICE_SECONDS
 
-    def paces_answers(self, uid: int) -> bool:
-        """What that user asks is to be answered within `answering`: another user waits."""
-        return self._other_users_wait(uid)
-
-    @asynccontextmanager
-    async def answering(self, uid: int) -> AsyncGenerator[None]:
-        """Around what may have a long answer: one of a user at a time, and behind a rest for those
-        before it.
+    async def wait_to_answer(self, uid: int) -> None:
+        """Called before what may have a long answer: returns at once where no other user waits,
+        else behind a rest for those before it.
         """
+        if not self._other_users_wait(uid):
+            return
         user = self._of(uid)
         async with user.answer_turn:
             rest = user.answers_rest_until - time.perf_counter()
             if rest > 0:
                 await anyio.sleep(rest)
-            yield
+            user.answers_rest_until = time.perf_counter() + user.answer_seconds
 
     def answered(self, uid: int, count: int) -> None:
-        """A question of that user has an answer of so many bytes.
-
-        The rest behind it is shorter than any client's patience.
-        """
+        """A question of that user has an answer of so many bytes."""
         seconds = min(count / limits.ASKING_BYTES_PER_SECOND, limits.ANSWER_REST_SECONDS_MAX)
-        if seconds > limits.ASKING_SLICE_SECONDS and self._other_users_wait(uid):
-            user = self._of(uid)
-            user.answers_rest_until = max(user.answers_rest_until, time.perf_counter()) + seconds
+        is_long = seconds > limits.ASKING_SLICE_SECONDS
+        self._of(uid).answer_seconds = seconds if is_long else 0.0
 
     def _of(self, uid: int) -> _Slice:
         user = self._users.get(uid)
@@ -115,11 +108,16 @@ class RateLimit:
 
 
 class _Slice:
-    """One user's: it lasts until `until`; `turn` is for who waits for the next one."""
+    """One user's: it lasts until `until`; `turn` is for who waits for the next one.
 
-    __slots__ = ("answer_turn", "answers_rest_until", "turn", "until")
+    answer_seconds: what the last answer is worth at their pace; 0 for a short one. answer_turn: for
+    who waits until they have rested, `answers_rest_until`.
+    """
+
+    __slots__ = ("answer_seconds", "answer_turn", "answers_rest_until", "turn", "until")
 
     def __init__(self) -> None:
+        self.answer_seconds = 0.0
         self.answer_turn = anyio.Lock(fast_acquire=True)
         self.answers_rest_until = 0.0
         self.turn = anyio.Lock(fast_acquire=True)

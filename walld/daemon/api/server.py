@@ -325,10 +325,8 @@ class QueryServer:
         async with turns:
             if not isinstance(request, wire.PutArtifact):
                 await self._held.wait_for_room(uid)
-            if not self._rate_limit.paces_answers(uid):
-                return await answer(connection, request)
-            async with self._rate_limit.answering(uid):
-                return await answer(connection, request)
+                await self._rate_limit.wait_to_answer(uid)
+            return await answer(connection, request)
 
     async def _until_ready(self, caller: QuerySocket) -> None:
         with anyio.move_on_after(_WAIT_SECONDS):
