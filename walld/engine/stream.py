@@ -293,8 +293,9 @@ class Stream:
     # --- where its records lie ------------------------------------------------------------------
 
     def carry_begun(self) -> None:
-        """Some of its records are being read, to be written again as one."""
-        assert not self.carrying, self.no
+        """Some of its records are being read, to be written again as one. A start that rescues them
+        may do so behind others of it that nobody could carry, which stays said.
+        """
         self.carrying = True
 
     def carry_failed(self) -> None:
