@@ -68,8 +68,10 @@ __all__ = ["run"]
 
 _T = TypeVar("_T")
 
-_ENTRIES_MAX = 500
-"""Of one request; and its payloads are half a frame at most, so that ids have room."""
+_ENTRIES_MAX = 200
+"""Of one request, which the daemon's loop takes in one step. Its payloads are half a frame at most,
+so that ids have room.
+"""
 _OF_AN_ENTRY = frozenset(
     (
         *("bad_at", "bad_id", "bad_payload", "bad_type", "cycle", "duplicate_id", "id_length"),
