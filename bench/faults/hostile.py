@@ -6,8 +6,10 @@ machine is not the same from second to second. A flood runs at nice 10: whether 
 agents' own core from them is the scheduler's business.
 
 And beside a crowd of another user, which root alone can start: 8 agents, alone and beside a crowd
-from its first connection on, which is killed and begun anew in each round. Meanwhile one more of
-the agents' user comes, speaks, asks and appends. What they are refused, or is not there, counts.
+from its first connection on, which is killed and begun anew in each round. It has a session of its
+own, as another user's processes have, so that its many get no more of the agents' core than one.
+Meanwhile one more of the agents' user comes, speaks, asks and appends. What they are refused, or is
+not there, counts.
 
     python -m bench.faults.hostile SOCKET KIND [UID]
 
