@@ -143,7 +143,7 @@ MUTANTS = (
         "                if sealed.batch.batch_no < self._engine.batches.synced_no:\n"
         "                    return 0.0",
         "W1",
-        "127",
+        "515",
     ),
     Mutant(
         "a daemon whose directory was taken writes on",
