@@ -19,7 +19,7 @@ from walld.sessions.state.account import Unreleased, calls_in
 from walld.sessions.state.call_account import CallAccount
 from walld.sessions.state.events import Event
 
-__all__ = ["is_answered", "is_unseen", "open_tools", "pending"]
+__all__ = ["gone_answer", "is_answered", "is_unseen", "open_tools", "pending"]
 
 _ACTIONS: Final = {"asked": "approve", "approved": "run_tool", "intended": "decide_tool"}
 
@@ -59,21 +59,37 @@ def is_answered(
     """The model has spoken last, to its end, and asks for nothing: there is nothing to resume.
 
     A message that says calls is no answer, also where their results are there: the model has yet to
-    see those. waiting: the open calls. said: messages of replies that are not released.
+    see those. An answer whose words went to its program's own store is one, too. waiting: the open
+    calls. said: messages of replies that are not released.
     """
     turn_id = turn.state.turn_id
-    spoken = [*turn.said, *(one for one in said if one.turn == turn_id)]
-    last = spoken[-1] if spoken else None
-    if last is None or last.type != "message" or last.payload.get("role") != "assistant":
-        return False
-    if not last.payload.get("content") or last.payload.get("_partial"):
-        return False
-    if any(not one.get("server") for one in calls_in(last.payload)):
-        return False
+    last = gone_answer(turn, said)
+    if last is None:
+        spoken = [*turn.said, *(one for one in said if one.turn == turn_id)]
+        last = spoken[-1] if spoken else None
+        if last is None or last.type != "message" or last.payload.get("role") != "assistant":
+            return False
+        if not last.payload.get("content") or last.payload.get("_partial"):
+            return False
+        if any(not one.get("server") for one in calls_in(last.payload)):
+            return False
     if any(call.turn == turn_id for call in waiting):
         return False
     journalled = (seq for call in turn.tools for seq in call.seqs.values())
     return max(journalled, default=0) < last.seq
+
+
+def gone_answer(turn: TurnHistory, said: Sequence[Event] = ()) -> Event | None:
+    """What is left of the model's last words of a turn, where those were an answer and its program
+    took them to a store of its own.
+    """
+    last = turn.gone_answers[-1] if turn.gone_answers else None
+    if last is None or any(one.turn == turn.state.turn_id for one in said):
+        return None  # of two replies the one that went came before
+    if turn.said and turn.said[-1].seq > last.seq:
+        return None
+    streams = turn.state.stream_ids
+    return last if next(reversed(streams), None) in (None, last.payload["stream"]) else None
 
 
 def pending(

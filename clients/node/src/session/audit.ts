@@ -95,6 +95,11 @@ export interface RepairStep {
   state: string | null;
   reason: string | null;
   owner: Owner | null;
+  /**
+   * The last reply of the turn, and of its newest retry: a store that has one of them whole has the answer, and needs
+   * no mark.
+   */
+  streamIds: string[];
 }
 
 /** As the view of that name has it. */
@@ -186,7 +191,8 @@ export function planOf(
     const isAnswered = turn.answered || last.answered || last.state === "completed";
     if (turn.state === "interrupted" && !isAnswered) {
       const message = { role: "system", content: `[interrupted: ${turn.reason || "unknown"}]` };
-      steps.push(step(turn, "mark_interrupted", message));
+      const ends = new Set([turn, last].flatMap((of) => of.streamIds.slice(-1)));
+      steps.push({ ...step(turn, "mark_interrupted", message), streamIds: [...ends] });
     }
   }
   return steps.filter((one) => !done.has(one.key));
@@ -301,6 +307,7 @@ function step(turn: AuditedTurn, op: RepairStep["op"], message: Record<string, u
     state: turn.state,
     reason: turn.reason,
     owner: turn.lastOwner,
+    streamIds: [],
   };
 }
 

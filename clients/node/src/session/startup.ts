@@ -106,7 +106,10 @@ async function broughtUp(
   for (const message of messages) await store.save(sessionId, message);
   made.saved += messages.length;
   const marks = new Map<string, string>();
-  for (const one of plan) if (one.op === "mark_interrupted") marks.set(one.turnId, one.reason || "unknown");
+  for (const one of plan) {
+    if (one.op !== "mark_interrupted" || (await hasAny(store, one.streamIds))) continue;
+    marks.set(one.turnId, one.reason || "unknown");
+  }
   for (const reply of orphans) {
     const isSilent = reply.turnId === null && reply.messages().length === 0;
     if (isSilent) marks.set(reply.streamId, reply.lostReason || "unknown");
@@ -126,6 +129,12 @@ async function broughtUp(
       made.adopted.push(reply.streamId);
     });
   }
+}
+
+/** It has one of these replies whole: the program saved it before it was killed. */
+async function hasAny(store: Store, streamIds: readonly string[]): Promise<boolean> {
+  for (const streamId of streamIds) if (await store.has(streamId)) return true;
+  return false;
 }
 
 /** None where the session cannot be read: the audit says so. What one is refused keeps no other from its turn. */

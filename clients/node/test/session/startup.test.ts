@@ -73,6 +73,35 @@ test("a store gets what a crash left, whichever change it was killed at, and onc
   }
 });
 
+test("a whole answer is never marked, however often it runs", async (t) => {
+  const daemon = await Daemon.started(t);
+  const python = process.env["WALLD_COMMAND"]?.replace(/walld$/, "python") ?? join(PACKAGE, "../../.venv/bin/python");
+  const code = `
+import os, sys, walld_client
+client = walld_client.connect(sys.argv[1], app="a")
+def asked(name, **named):
+    return client.session(name).submit("q", message_id=name).reply(stream_id=f"{name}-r", **named)
+ended, saved, cut = asked("ended", auto_release=False), asked("saved"), asked("cut")
+for one in (ended, saved, cut):
+    one.token("said")
+ended.end()
+for one in (ended, saved, cut):
+    one.drain(30, "synced")
+os.kill(os.getpid(), 9)
+`;
+  assert.equal(spawnSync(python, ["-c", code, daemon.socket], { encoding: "utf8" }).signal, "SIGKILL");
+  const client = daemon.client({ app: "a" });
+  await until(async () => (await client.orphans()).length === 3, "three orphans");
+  const store = new Rows();
+  store.save("saved", { _key: "saved-r", role: "assistant", content: "said" });
+  const marked: string[] = [];
+  for (let run = 0; run < 3; run += 1) marked.push(...(await startup(client, store)).marked);
+  const [cut] = await client.repairPlan("cut", { present: ["cut"] });
+  assert.deepEqual(marked, [cut!.turnId]);
+  assert.deepEqual(cut!.streamIds, ["cut-r"]);
+  assert.equal((await client.session("ended").resumeCheck())!.boundary, "answered");
+});
+
 test("an audit and a plan say what those of the Python client say", async (t) => {
   const daemon = await Daemon.started(t);
   await crashed(daemon, "s1", "s2");

@@ -143,7 +143,10 @@ def _of_session(
             ]
     for message in messages:
         yield from _came(store.save(session_id, message))
-    marks = {one.turn_id: one.reason or "unknown" for one in plan if one.op == "mark_interrupted"}
+    marks: dict[str, str] = {}
+    for step in plan:
+        if step.op == "mark_interrupted" and not (yield from _has_any(store, step.stream_ids)):
+            marks[step.turn_id] = step.reason or "unknown"
     for reply in orphans:
         if reply.turn_id is None and not reply.messages():
             marks[reply.stream_id] = reply.lost_reason or "unknown"
@@ -162,6 +165,14 @@ def _of_session(
             adopted.append(reply.stream_id)
     saved = len(messages)
     return Startup(adopted=adopted, saved=saved, marked=marked, gates=gates, report=joined([]))
+
+
+def _has_any(store: Any, stream_ids: list[str]) -> Steps[bool]:
+    """The store has one of these replies whole: the program saved it before it was killed."""
+    for stream_id in stream_ids:
+        if (yield from _came(store.has(stream_id))):
+            return True
+    return False
 
 
 def _came(value: Any) -> Steps[Any]:
