@@ -265,3 +265,49 @@ def test_killed_behind_each_step_it_marks_no_whole_answer(
     assert count > 8
     assert sorted(marked_in(path)) == sorted(CUT)
     assert answered.reader.recover_all() == []
+
+
+CALLING_ALONE = """
+alone = client.reply('no-log', stream_id='alone'); alone.token('I deploy.')
+alone.tool('deploy', {'to': 'prod'}, call_id='c1')
+turn = client.session('logged').submit('q', message_id='m')
+there = turn.reply(stream_id='there'); there.tool('deploy', {}, call_id='c2')
+[one.drain(30, 'synced') for one in (alone, there)]
+"""
+
+
+def test_a_call_that_nothing_else_would_tell_of_is_told_each_time_until_it_is_settled(
+    daemon: DaemonProcess, make_agent: Any, tmp_path: Path
+) -> None:
+    """Also where a run was killed behind any of its steps, as before it could say it."""
+    path = tmp_path / "store"
+    left = make_agent(daemon)
+    left.do(CALLING_ALONE)
+    left.kill()
+    for stream_id in ("alone", "there"):
+        daemon.orphan(stream_id)
+    for count in range(1, 60):
+        starting = make_agent(daemon)
+        starting.begin(f"COUNT, PATH = {count}, {str(path)!r}\n{STORE}{DIES_BEHIND}")
+        if starting.process.stdout.readline():
+            break
+        starting.kill()
+    assert count > 4
+    agent = make_agent(daemon)
+    agent.do(STORE)
+    for _ in range(2):
+        agent.do(f"done = walld_client.startup(client, Messages({str(path)!r}))")
+        assert agent.do("[done.adopted, done.kept, list(done.gates)]") == [
+            [],
+            ["alone"],
+            ["no-log"],
+        ]
+        assert agent.do("done.gates['no-log']['status']") == "blocked"
+        assert agent.do("done.report.overall") == "needs_manual_review", "of that with a log"
+    assert rows(path, "no-log") == ["alone:1"]
+    agent.do("client.session('no-log').settle('c1', 'did_not_run')")
+    agent.do(f"done = walld_client.startup(client, Messages({str(path)!r}))")
+    assert agent.do("[done.adopted, done.kept]") == [["alone"], []]
+    assert daemon.reader.recover_all() == []
+    (told,) = daemon.reader.session("no-log").explain()["done"]
+    assert (told["call_id"], told["outcome"]) == ("c1", "not_run")

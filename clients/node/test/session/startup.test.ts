@@ -73,7 +73,7 @@ test("a store gets what a crash left, whichever change it was killed at, and onc
   }
 });
 
-test("a whole answer is never marked, however often it runs", async (t) => {
+test("a whole answer is never marked, an open call without a log told, however often it runs", async (t) => {
   const daemon = await Daemon.started(t);
   const python = process.env["WALLD_COMMAND"]?.replace(/walld$/, "python") ?? join(PACKAGE, "../../.venv/bin/python");
   const code = `
@@ -82,6 +82,9 @@ client = walld_client.connect(sys.argv[1], app="a")
 def asked(name, **named):
     return client.session(name).submit("q", message_id=name).reply(stream_id=f"{name}-r", **named)
 ended, saved, cut = asked("ended", auto_release=False), asked("saved"), asked("cut")
+alone = client.reply("alone", stream_id="alone-r")
+alone.tool("deploy", {}, call_id="c")
+alone.drain(30, "synced")
 for one in (ended, saved, cut):
     one.token("said")
 ended.end()
@@ -91,11 +94,17 @@ os.kill(os.getpid(), 9)
 `;
   assert.equal(spawnSync(python, ["-c", code, daemon.socket], { encoding: "utf8" }).signal, "SIGKILL");
   const client = daemon.client({ app: "a" });
-  await until(async () => (await client.orphans()).length === 3, "three orphans");
+  await until(async () => (await client.orphans()).length === 4, "four orphans");
   const store = new Rows();
   store.save("saved", { _key: "saved-r", role: "assistant", content: "said" });
   const marked: string[] = [];
-  for (let run = 0; run < 3; run += 1) marked.push(...(await startup(client, store)).marked);
+  for (let run = 0; run < 3; run += 1) {
+    const made = await startup(client, store);
+    marked.push(...made.marked);
+    assert.deepEqual([made.kept, Object.keys(made.gates)], [["alone-r"], ["alone"]]); // told until it is settled
+  }
+  await client.session("alone").settle("c", "did_not_run");
+  assert.deepEqual((await startup(client, store)).adopted, ["alone-r"]);
   const [cut] = await client.repairPlan("cut", { present: ["cut"] });
   assert.deepEqual(marked, [cut!.turnId]);
   assert.deepEqual(cut!.streamIds, ["cut-r"]);
