@@ -254,8 +254,8 @@ class CallAccount:
     def result(self) -> tuple[bool, object]:
         """Whether somebody said what it gave, and the words that go before the others."""
         for speaker in ("message", "observation", "journal", "said", "settled", "child"):
-            if speaker in self.given:
-                return True, self.given[speaker]
+            if speaker in self.given and (speaker != "settled" or self.outcome != "not_run"):
+                return True, self.given[speaker]  # what did not run gave nothing, whatever was kept
         return False, None
 
     @property

@@ -14,7 +14,7 @@ import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from hashlib import sha256
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from walld_client.argument_checks import (
     Beginning,
@@ -24,6 +24,7 @@ from walld_client.argument_checks import (
     Files,
     Ident,
     Name,
+    OnlyWith,
     Path,
     PathOrDict,
     Place,
@@ -58,6 +59,8 @@ __all__ = ["SessionSteps", "of_call", "one_call"]
 
 _log = logging.getLogger("walld")
 _SETTLED = ("ran", "did_not_run", "granted", "denied")
+_OF_RAN = OnlyWith("word", ("ran",))
+_OF_GRANTED = OnlyWith("word", ("granted",))
 _TOLD = ("illegal_tool", "unknown_tool")
 """The call has a result already, or no journal has the call."""
 _TRIES_MAX = 32
@@ -297,11 +300,11 @@ class SessionSteps(Appending):
         call_id: EntryId,
         word: Literal["ran", "did_not_run", "granted", "denied"],
         *,
-        result: Any = None,
+        result: Annotated[Any, _OF_RAN] = None,
         note: str | None = None,
         by: str | None = None,
-        scope: Dict | None = None,
-        expires_at: Time | None = None,
+        scope: Annotated[Dict, _OF_GRANTED] | None = None,
+        expires_at: Annotated[Time, _OF_GRANTED] | None = None,
         turn: EntryId | None = None,
         stream_id: Ident | None = None,
         n: Count | None = None,
@@ -309,11 +312,11 @@ class SessionSteps(Appending):
     ) -> Steps[Entry]:
         """Say what became of a call of which nobody knows, or whether it may run; synced.
 
-        ran, did_not_run: it did; the model is told so, with `result` where you have it. granted: it
-        may run, though it may have run before; until `expires_at`, seconds since 1970, and for a
-        call with these fields of its intent (`scope`). denied: it may not. by: who says it. turn,
-        stream_id: of the call, where several have that id; n: the n-th of that id, as
-        `resume_check` counts them. The newest word counts. What the newest says already, whoever
+        ran, did_not_run: it did; the model is told so, of one that ran with `result` where you have
+        it. granted: it may run, though it may have run before; until `expires_at`, seconds since
+        1970, and for a call with these fields of its intent (`scope`). denied: it may not. by: who
+        says it. turn, stream_id: of the call, where several have that id; n: the n-th of that id,
+        as `resume_check` counts them. The newest word counts. What the newest says already, whoever
         says it now (`by`, `note`), is that entry; else it is a new one: a later `expires_at` renews
         a grant.
 

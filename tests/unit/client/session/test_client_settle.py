@@ -38,6 +38,22 @@ def test_what_is_said_again_is_synced_as_the_first(client: Coloured, ledger: Fak
     assert ledger.types("S") == ["tool_settled"] * 2
 
 
+@pytest.mark.parametrize("word", ["did_not_run", "granted", "denied"])
+def test_what_a_call_gave_is_of_one_that_ran(
+    client: Coloured, ledger: FakeLedger, word: str
+) -> None:
+    """Kept beside another word it would go to the model in the place of that word."""
+    told = f"^result is of word ran, got it with '{word}'$"
+    with pytest.raises(ValueError, match=told):
+        client.session("S").settle("c1", word, result="x")
+    if word != "granted":
+        for one in ({"expires_at": 10}, {"scope": {"tool": "deploy"}}):
+            (name,) = one
+            with pytest.raises(ValueError, match=f"^{name} is of word granted, got it with"):
+                client.session("S").settle("c1", word, **one)
+    assert ledger.asked == []
+
+
 def test_a_settlement_is_not_judged_for_ever(client: Coloured, ledger: FakeLedger) -> None:
     """Whenever the session was asked for, somebody appends: a hundred times."""
     session = client.session("S")
