@@ -435,3 +435,35 @@ def test_a_sub_agent_is_not_done_while_a_call_of_it_may_have_run(
     daemon.reader.session("c").settle("d", "did_not_run")
     gate = session.resume_check()
     assert (gate["status"], [one["may"] for one in gate["calls"]]) == ("ok", ["read_result"])
+
+
+WENT: Final = """
+def asked(name, **named):
+    turn = client.session(name).submit('q', message_id=name)
+    return turn.reply(stream_id=f'{name}-r', **named)
+cancelled = asked('cancelled'); cancelled.token('I say')
+cancelled.cancel('tab'); cancelled.release()
+resolved = asked('resolved'); resolved.token('I say')
+answered = asked('answered', auto_release=False); answered.token('I say'); answered.end()
+here = asked('here'); here.token('I say'); here.end()
+[one.drain(30, 'synced') for one in (cancelled, resolved, answered, here)]
+"""
+
+
+def test_what_went_elsewhere_is_not_said_to_be_in_the_session(
+    daemon: DaemonProcess, make_agent: MakeAgent, cli: Callable[..., tuple[int, str, str]]
+) -> None:
+    left = make_agent(daemon)
+    left.do(WENT)
+    left.kill()
+    for name in ("resolved", "answered"):
+        daemon.orphan(f"{name}-r")
+        assert daemon.reader.resolve(f"{name}-r")
+    how = {"cancelled": "taken", "resolved": "taken", "answered": "answered", "here": None}
+    for name, word in how.items():
+        told = daemon.reader.session(name).explain()["said_elsewhere"]
+        assert [(one["stream_id"], one["how"]) for one in told] == (
+            [(f"{name}-r", word)] if word else []
+        )
+        text = cli("explain", name)[1]
+        assert ("each reply of a turn is in the session" in text) == (word is None), name

@@ -40,6 +40,12 @@ _BOUNDARIES: Final = {
     "answered": "behind its answer",
 }
 _OUTCOMES: Final = {"done": "green", "failed": "red", "timeout": "red", "cancelled": "yellow"}
+_GONE: Final = {
+    "expired": "it went for its age, and nobody has its words",
+    "answered": "it answered, and was resolved: only its program has its words",
+    "taken": "it was resolved, or released without an answer: if it said anything, only its program"
+    " may have that",
+}
 _TURNS: Final = {"completed": "green", "interrupted": "red"}
 
 
@@ -68,7 +74,9 @@ class _Drawer:
         self._rows("VERIFIED", told["verified"], self._verified)
         self._spent(told["spent"])
         self._rows("THE MODEL FAILED", told["model_failed"], self._failed)
-        self._rows("WAS SAYING", told["saying"], self._saying, "every reply is in the session")
+        elsewhere = maps(told.get("said_elsewhere"))
+        nothing = "" if elsewhere else "nothing: each reply of a turn is in the session"
+        self._rows("WAS SAYING", [*elsewhere, *told["saying"]], self._saying, nothing)
         self._rows("RUNS NOW", told["running"], self._unknown)
         known = "of each call it is known whether it ran"
         if any(one["outcome"] == "unknown" for one in told["replaced"]):
@@ -201,6 +209,11 @@ class _Drawer:
         self.page.words([(None, _at(row["at_ms"])), ("bold", cell(row["model"]))], more, "  ")
 
     def _saying(self, row: Mapping[str, Any]) -> None:
+        if (gone := _GONE.get(row.get("how", ""))) is not None:
+            turn = f", turn {cell(row['turn'])}" if row["turn"] is not None else ""
+            text = f"reply {cell(row['stream_id'])}{turn}: {gone}"
+            self.page.block(text, "  ", _LINES_MAX, "dim")
+            return
         speaks = row["status"] == "live" and row["owner_alive"]
         whole = "so far" if speaks else "cut" if row["partial"] else "whole"
         whys = () if speaks else ("lost_reason", "partial_reason")

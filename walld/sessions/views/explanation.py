@@ -71,7 +71,8 @@ def explain(
     of the same message took the place of. unknown: those that may have run; running: the same, at
     which a living process is. verified: the last entry of each name. spent: budget, tokens.
     model_failed: calls of the model that failed, in order. saying:
-    replies that are not released. queued: input that waits. lifecycle: as the session's state has
+    replies that are not released; said_elsewhere: those of turns that went, and that no message of
+    the session has. queued: input that waits. lifecycle: as the session's state has
     it. may: `next_steps`, and asked_because: why a person is asked of the call. notes: what is not
     there any more, and why.
     Long texts are cut: `..._cut` is their whole length in characters (of an artifact, in bytes),
@@ -145,6 +146,7 @@ def explain(
             {name: one[name] for name in _OF_FAILED} for one in records if one["error_class"]
         ],
         "saying": [_saying(one) for one in replies],
+        "said_elsewhere": _said_elsewhere(events, account, replies),
         "unknown": [one for one in unknown if one["why"] not in _WORKED_ON],
         "running": [one for one in unknown if one["why"] in _WORKED_ON],
         "queued": [_waiting(one) for one in queue(events)],
@@ -377,6 +379,40 @@ def _saying(reply: Unreleased) -> dict[str, Any]:
         "reasoning": "".join(str(one.get("reasoning") or "") for one in reply.messages),
         "calls": calls,
     }
+
+
+def _said_elsewhere(
+    events: Sequence[Event], account: History, replies: Sequence[Unreleased]
+) -> list[dict[str, Any]]:
+    """how: expired, it went for its age and nobody had it; answered, it was an answer, and its
+    program has it; taken, it was released or resolved, and may have said nothing.
+
+    None of a turn that came with a fork or an import: its reply is where that came from.
+    """
+    here = {one.payload.get("_wal_stream") for one in events if one.type == "message"}
+    here |= {one.stream_id for one in replies}
+    came = max((one.seq for one in events if one.type in _CAME), default=0)
+    begun = {
+        stream: turn.state.turn_id
+        for turn in account.turns.values()
+        if turn.submitted.seq > came
+        for stream in turn.state.stream_ids
+    }
+    how = dict.fromkeys(begun, "taken")
+    for event in events:
+        stream = event.payload.get("stream")
+        if not isinstance(stream, str):
+            continue
+        if event.type == "reply_expired":
+            begun.setdefault(stream, event.turn)
+            how[stream] = "expired"
+        elif event.type == "model_call" and event.payload.get("answer") is True:
+            how[stream] = "answered"
+    return [
+        {"stream_id": stream, "turn": turn, "how": how[stream]}
+        for stream, turn in begun.items()
+        if stream not in here
+    ]
 
 
 def _notes(events: Sequence[Event], breaks: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:

@@ -64,6 +64,8 @@ export interface Explanation extends Record<string, unknown> {
   refused: Record<string, unknown>[];
   unknown: Record<string, unknown>[];
   saying: Record<string, unknown>[];
+  /** Replies of turns that went, and that no message of the session has; of an older daemon undefined. */
+  said_elsewhere?: Record<string, unknown>[];
   verified: Record<string, unknown>[];
   spent: Record<string, unknown>;
   may: Record<string, unknown>[];

@@ -33,7 +33,7 @@ def test_of_the_four_questions_each_has_an_answer() -> None:
     assert at == sorted(at)
     assert [lines[one + 1] for one in at] == [
         "  no call that is known to have run",
-        "  every reply is in the session",
+        "  nothing: each reply of a turn is in the session",
         "  of each call it is known whether it ran",
         "  nothing is open",
     ]
@@ -133,3 +133,12 @@ def test_a_call_that_waits_is_shown_with_its_arguments() -> None:
         "      walld session settle s c --grant  # yes, it may run",
         "      walld session settle s c --deny   # no, it may not",
     ]
+
+
+def test_no_reply_is_said_to_be_in_the_session_that_is_not() -> None:
+    log = Log()
+    log.submit("t")
+    log.add("turn_assistant_started", {"stream_id": "r"}, turn="t")
+    text = told(log)
+    assert "each reply of a turn is in the session" not in text
+    assert "reply r, turn t: it was resolved, or released without" in text
