@@ -392,7 +392,7 @@ def _said_elsewhere(
     here = {one.payload.get("_wal_stream") for one in events if one.type == "message"}
     here |= {one.stream_id for one in replies}
     came = max((one.seq for one in events if one.type in _CAME), default=0)
-    begun = {
+    begun: dict[str, str | None] = {
         stream: turn.state.turn_id
         for turn in account.turns.values()
         if turn.submitted.seq > came

@@ -71,12 +71,12 @@ export interface Explanation extends Record<string, unknown> {
   may: Record<string, unknown>[];
 }
 
-/** May the work go on? null where nothing was ever kept of the id. */
+/** May the work go on? null where nothing is kept of the id. */
 export async function resumeCheck(log: SessionLog, options: ResumeCheckOptions): Promise<Gate | null> {
   return (await ofGate(log, "resume", options)) as Gate | null;
 }
 
-/** What was done, what is open, what may be done now. null where nothing was ever kept of the id. */
+/** What was done, what is open, what may be done now. null where nothing is kept of the id. */
 export async function explain(log: SessionLog, options: ResumeCheckOptions): Promise<Explanation | null> {
   return (await ofGate(log, "explain", options)) as Explanation | null;
 }

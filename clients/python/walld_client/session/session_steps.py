@@ -258,7 +258,8 @@ class SessionSteps(Appending):
         workspace: PathOrDict | None = None,
         policy: Mapping[str, str] | Callable[[dict[str, Any]], str] | None = None,
     ) -> Steps[dict[str, Any] | None]:
-        """May the work go on? What the gate says; None where nothing was ever kept of the id.
+        """May the work go on? What the gate says; None where nothing is kept of the id: also
+        of one without a log whose replies were resolved or went for their age.
 
         workspace: its root, or a fingerprint made elsewhere, to compare with what it was. policy:
         what you allow now: {tool: "allow" | "ask" | "deny"}, "*" for any other tool, or a function
@@ -277,7 +278,7 @@ class SessionSteps(Appending):
         state: live | waits | blocked | cut | done. asked, done, refused, unknown, saying, spent,
         verified; may: a row for each thing that is open, with the commands, or the Python, for it.
         Long texts are cut, and their length is told. Arguments are those of `resume_check`. None
-        where nothing was ever kept of the id; Unsupported where the daemon knows no such view.
+        where nothing is kept of the id; Unsupported where the daemon knows no such view.
         """
         return (yield from self._of_gate("explain", workspace, policy))
 
