@@ -1,7 +1,8 @@
 """Wrote the files in session_answers/, once. They are not written over.
 
 What is left of replies that were an answer, and went to their program's own store: one of whose
-model something is known, and one of whose model nothing is.
+model something is known, and one of whose model nothing is; and of one with a call, and when that
+was said.
 """
 
 from __future__ import annotations
@@ -44,6 +45,29 @@ EVENTS: list[tuple[str, str, dict[str, Any]]] = [
             "finish_reason": "stop",
             "model": "m-2",
             "answer": True,
+        },
+    ),
+    ("turn_submitted", "t3", {"message_id": "m3", "content": "deploy"}),
+    ("turn_assistant_started", "t3", {"stream_id": "s3"}),
+    ("turn_interrupted", "t3", {"reason": "agent_lost", "by": "daemon"}),
+    (
+        "model_call",
+        "t3",
+        {
+            "stream": "s3",
+            "step": 1,
+            **STARTED,
+            "status": "crashed",
+            "calls": [
+                {
+                    "call_id": "c1",
+                    "name": "deploy",
+                    "seq": 2,
+                    "at_ms": AT_MS + 5,
+                    "outcome": "unknown",
+                    "arguments_hash": None,
+                }
+            ],
         },
     ),
 ]

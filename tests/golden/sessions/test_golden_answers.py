@@ -29,7 +29,7 @@ def test_the_files_are_those_that_were_written_then() -> None:
         if path.is_file():
             whole.update(f"{path.relative_to(FILES)}\0".encode() + path.read_bytes())
             verify(path.read_bytes())
-    assert whole.hexdigest() == "17a12117815ff1c7f0d93cae19ac4c4e3fae65588c2df1aac03bc0cb8cb90738"
+    assert whole.hexdigest() == "ad44d2bcfc81fad8208194bdd62a899f1e3f892d888fba025dacfe4425782780"
 
 
 def test_it_says_what_it_said_then() -> None:
@@ -39,8 +39,11 @@ def test_it_says_what_it_said_then() -> None:
     events = events_of(reading.lines)
     told = [(one.type, one.turn, one.payload) for one in events]
     assert told == make_session_answers.EVENTS
-    assert [one["answered"] for one in audit(events)["turns"]] == [True, True]
-    assert (resume(events)["boundary"], pending(events)) == ("answered", [])
+    assert [one["answered"] for one in audit(events)["turns"]] == [True, True, False]
+    (call,) = resume(events)["calls"]
+    assert call["since_ms"] == make_session_answers.AT_MS + 5
+    answered = events[:8]
+    assert (resume(answered)["boundary"], pending(answered)) == ("answered", [])
 
 
 def test_of_two_replies_of_a_turn_the_last_one_answers() -> None:
@@ -48,4 +51,4 @@ def test_of_two_replies_of_a_turn_the_last_one_answers() -> None:
         events = events_of(LedgerStore(disk).read(UID, SESSION).lines)
     later = replace(events[5], seq=7, id="e", payload={"stream_id": "s3"})
     begun = [*events[:6], later, *(replace(one, seq=one.seq + 1) for one in events[6:])]
-    assert [one["answered"] for one in audit(begun)["turns"]] == [True, False]
+    assert [one["answered"] for one in audit(begun)["turns"]] == [True, False, False]

@@ -278,6 +278,7 @@ def _call(segment: Segment) -> dict[str, Any]:
         "call_id": segment.call_id,
         "name": segment.name,
         "seq": segment.first_seq,
+        "at_ms": round(segment.at * 1000),
         "outcome": outcome,
         "arguments_hash": arguments_hash(said) if segment.arguments_complete else None,
     }

@@ -13,7 +13,7 @@ from walld.sessions.gate.children import child_of, child_word
 from walld.sessions.gate.possibly_run import calls_elsewhere, may_have_started
 from walld.sessions.gate.processes import NamedProcess, process_of, seen, start_of
 from walld.sessions.gate.turn_history import History, TurnHistory, history_of
-from walld.sessions.gate.unreleased import said_before, said_in
+from walld.sessions.gate.unreleased import said_at_ms, said_before, said_in
 from walld.sessions.gate.workers import Worker
 from walld.sessions.state.account import Unreleased, calls_in
 from walld.sessions.state.call_account import CallAccount
@@ -123,7 +123,11 @@ def pending(
     doubtful = may_have_started(account, events, last_seq)
     waiting = [*open_tools(account, doubtful), *calls_elsewhere(events)]
     retried = {turn.state.retry_of for turn in account.turns.values()}
-    others = {one.turn: one for one in workers if one.is_other and one.stream_id is None}
+    others = {
+        one.turn: one._replace(since_ms=account.turns[one.turn].submitted.at_ms)
+        for one in workers
+        if one.is_other and one.stream_id is None and one.turn in account.turns
+    }
     newest = next(reversed(account.turns), None)
     to_answer = [
         turn
@@ -152,19 +156,19 @@ def pending(
             action = "decide_tool"
         if action == "run_tool" and call.turn in retried:
             continue
-        if (worker := others.get(call.turn)) is not None:
-            found.append(_of_call(call, None) | {"owner": worker.told()})
+        if (worker := others.get(call.turn or "")) is not None:
+            found.append(_of_call(call, None, replies) | {"owner": worker.told()})
         elif action == "settle_tool" and (owner := _running(call, processes or {})) is not None:
-            found.append(_of_call(call, None) | {"owner": owner.told()})
+            found.append(_of_call(call, None, replies) | {"owner": owner.told()})
         elif (child := child_of(call)) is not None and child.owner is not None:
-            found.append(_of_call(call, None) | {"owner": dict(child.owner)})
+            found.append(_of_call(call, None, replies) | {"owner": dict(child.owner)})
         elif action == "settle_tool" and not is_doubtful and child_word(call) == "ok":
-            found.append(_of_call(call, "run_tool"))
+            found.append(_of_call(call, "run_tool", replies))
         else:
-            found.append(_of_call(call, action))
+            found.append(_of_call(call, action, replies))
     for turn in to_answer:
         found += [
-            _of_call(call, "observe_tool") | {"artifact": _artifact(call)}
+            _of_call(call, "observe_tool", replies) | {"artifact": _artifact(call)}
             for call in turn.tools
             if is_unseen(call, turn)
         ]
@@ -181,12 +185,14 @@ def _running(call: CallAccount, processes: Mapping[NamedProcess, str]) -> Worker
     return Worker(call.turn, None, named.pid, start.at_ms, is_asker=False, is_seen=True)
 
 
-def _of_call(call: CallAccount, action: str | None) -> dict[str, Any]:
+def _of_call(
+    call: CallAccount, action: str | None, replies: Sequence[Unreleased]
+) -> dict[str, Any]:
     state = call.state.state
     return {
         "action": action,
         "seq": call.begun.seq,
-        "since_ms": call.at_ms.get(state, call.begun.at_ms),
+        "since_ms": said_at_ms(call, replies) or call.since_ms,
         "turn": call.turn,
         "call_id": call.call_id,
         "tool": call.state.tool,

@@ -96,13 +96,12 @@ def explain(
     account = history_of(events, [*said_in(replies, events), *said_before(replies, events)])
     calls = [*account.calls.calls, *(elsewhere := calls_elsewhere(events))]
     names = {id_: name[0] for id_, name in names_of(account.calls.calls, elsewhere).items()}
-    said_at = _said_at(replies)
     is_open = {(one["call_id"], one["n"]) for one in gate["calls"] if one["may"] != "read_result"}
     closed = [
         one for one in calls if not one.is_served and (one.call_id, names[id(one)]) not in is_open
     ]
     unknown = [
-        _open_call(one, said_at)
+        _open_call(one)
         for one in gate["calls"]
         if one["outcome"] == "unknown"
         if one["may"] != "read_result"
@@ -263,27 +262,9 @@ def _block(block: object) -> str:
 # --- calls ----------------------------------------------------------------------------------------
 
 
-def _open_call(told: Mapping[str, Any], said_at: Mapping[tuple[str, str], int]) -> dict[str, Any]:
-    """Of the gate. What only a reply says began when that said it."""
-    row = {name: told[name] for name in _OF_GATE}
-    stream = told["of"].get("stream") or told["stream"]
-    if told["state"] == "said":
-        at_ms = said_at.get((stream, told["call_id"])) or said_at.get(("", told["call_id"]))
-        row["since_ms"] = at_ms or row["since_ms"]
-    return row
-
-
-def _said_at(replies: Sequence[Unreleased]) -> dict[tuple[str, str], int]:
-    """By stream and call id; "" for any stream: the newest of them."""
-    found: dict[tuple[str, str], int] = {}
-    for reply in replies:
-        at_ms = reply.facts.get("said_at_ms", {})
-        for message in reply.messages:
-            for one in message.get("tool_calls") or ():
-                if one.get("seq") in at_ms:
-                    for stream in (reply.stream_id, ""):
-                        found[stream, one["id"]] = at_ms[one["seq"]]
-    return found
+def _open_call(told: Mapping[str, Any]) -> dict[str, Any]:
+    """Of the gate."""
+    return {name: told[name] for name in _OF_GATE}
 
 
 def _closed_call(call: CallAccount, n: int) -> dict[str, Any]:
@@ -303,7 +284,7 @@ def _closed_call(call: CallAccount, n: int) -> dict[str, Any]:
         "side_effect": call.risk[0],
         "resume_policy": call.risk[1],
         "outcome": call.outcome,
-        "at_ms": call.at_ms.get("started", call.begun.at_ms),
+        "at_ms": call.at_ms.get("started", call.begun_ms),
         "duration_ms": call.duration_ms,
         "result": result,
         "result_cut": result_cut,
