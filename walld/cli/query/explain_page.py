@@ -168,10 +168,7 @@ class _Drawer:
             self._value("", row["arguments"], row["arguments_cut"])
 
     def _refused(self, row: Mapping[str, Any]) -> None:
-        who = "by the user" if row["denied_by"] == "user" else "by a policy"
-        if row["denied_by_name"]:
-            who += f" ({cell(row['denied_by_name'])})"
-        self._named(row, [("red", f"denied {who}")])
+        self._named(row, [("red", _denied(row))])
         if row["denied_because"]:
             self._value("because: ", row["denied_because"], None)
 
@@ -245,7 +242,11 @@ class _Drawer:
         more.append(("dim", f"call {cell(row['call_id'])}"))
         if row["child"] is not None:
             more.append(("dim", f"the work of session {cell(row['child'])}"))
+        if row.get("denied_by") is not None:
+            more.append(("red", f"{_denied(row)}; it may have run before that"))
         self._named(row, more)
+        if row.get("denied_because"):
+            self._value("because: ", row["denied_because"], None)
 
     def _note(self, row: Mapping[str, Any]) -> None:
         at = _at(row["at_ms"])
@@ -297,6 +298,12 @@ class _Drawer:
         self.page.block(mark + text, indent, _LINES_MAX, "dim")
         if whole is not None:
             self._dim(f"... {whole} characters in all", indent)
+
+
+def _denied(row: Mapping[str, Any]) -> str:
+    who = "by the user" if row["denied_by"] == "user" else "by a policy"
+    name = f" ({cell(row['denied_by_name'])})" if row["denied_by_name"] else ""
+    return f"denied {who}{name}"
 
 
 def _of_fork(row: Mapping[str, Any]) -> str:

@@ -67,7 +67,8 @@ def explain(
 
     Arguments are those of `resume()`. state: live | waits | blocked | cut | done (`standing`).
     asked: messages of the user in order, each with what was answered. done: calls of which it is
-    known what became of them. refused: those that were denied. replaced: those that a later call
+    known what became of them. refused: those that were denied before they could run; denied_...:
+    by whom and why, also of one that is unknown. replaced: those that a later call
     of the same message took the place of. unknown: those that may have run; running: the same, at
     which a living process is. verified: the last entry of each name. spent: budget, tokens.
     model_failed: calls of the model that failed, in order. saying:
@@ -100,8 +101,13 @@ def explain(
     closed = [
         one for one in calls if not one.is_served and (one.call_id, names[id(one)]) not in is_open
     ]
+    refusals = {
+        (one.turn, one.call_id, names[id(one)]): _refusal(one)
+        for one in account.calls.calls
+        if one.is_denied_late
+    }
     unknown = [
-        _open_call(one)
+        _open_call(one) | refusals.get((one["turn"], one["call_id"], one["n"]), _NO_REFUSAL)
         for one in gate["calls"]
         if one["outcome"] == "unknown"
         if one["may"] != "read_result"
@@ -294,6 +300,9 @@ def _closed_call(call: CallAccount, n: int) -> dict[str, Any]:
         "settled_by": None if settled is None else settled.payload.get("by"),
         "note": None if settled is None else settled.payload.get("note"),
     }
+
+
+_NO_REFUSAL: Final = dict.fromkeys(("denied_by", "denied_by_name", "denied_because"))
 
 
 def _refusal(call: CallAccount) -> dict[str, Any]:
