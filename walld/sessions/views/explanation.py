@@ -408,12 +408,18 @@ def _said_elsewhere(
 def _notes(events: Sequence[Event], breaks: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """kind: fork | import | expired | compaction | damage; at_ms: when that was written down."""
     found: list[dict[str, Any]] = []
+    once = set[tuple[str, ...]]()
     for event in events:
         if event.type in _CAME and check_payload(event.type, event.payload) is None:
             kept = ("session", "at", "missing", "ended")
             told = {name: value for name, value in event.payload.items() if name in kept}
-            if told.keys() == {"ended"}:
-                continue
+            said = (
+                _CAME[event.type],
+                *(_json(told.get(name)) for name in ("session", "at", "missing")),
+            )
+            if told.keys() == {"ended"} or said in once:
+                continue  # a fork, or an import, that has much to tell has several entries
+            once.add(said)
             found.append({"kind": _CAME[event.type], "at_ms": event.at_ms} | told)
         elif event.type == "reply_expired" and isinstance(event.payload.get("stream"), str):
             found.append(

@@ -11,7 +11,7 @@
 
 import type { Info } from "../reply/options.ts";
 
-/** The other process that is at work on a turn, or who last advanced it: pid, since_ms, seen, ... */
+/** The other process that is at work on a turn, or who last advanced it: pid, streamId, sinceMs, seen, ... */
 export type Owner = Record<string, unknown>;
 
 /** A turn as the log has it: what `present` is asked about. */
@@ -141,8 +141,8 @@ export function turnsOf(sessionId: string, facts: AuditFacts): AuditedTurn[] {
       takenBack: one["taken_back"] === true,
       submissionLost: one["submission_lost"] === true,
       answered: one["answered"] === true,
-      owner: (one["owner"] ?? null) as Owner | null,
-      lastOwner: (one["last_owner"] ?? null) as Owner | null,
+      owner: ownerOf(one["owner"]),
+      lastOwner: ownerOf(one["last_owner"]),
     };
   });
 }
@@ -309,6 +309,13 @@ function step(turn: AuditedTurn, op: RepairStep["op"], message: Record<string, u
     owner: turn.lastOwner,
     streamIds: [],
   };
+}
+
+/** In this client's words. */
+function ownerOf(told: unknown): Owner | null {
+  const camel = (name: string): string => name.replace(/_([a-z])/g, (_, letter: string) => letter.toUpperCase());
+  if (told === undefined || told === null) return null;
+  return Object.fromEntries(Object.entries(told).map(([name, one]) => [camel(name), one as unknown]));
 }
 
 function callIds(calls: unknown): string[] {

@@ -135,9 +135,17 @@ print(json.dumps(told))
   const theirs = JSON.parse(stdout || stderr) as unknown[];
   const snake = (name: string) => name.replace(/[A-Z]/g, (letter) => `_${letter.toLowerCase()}`);
   const inWords = (value: object, ...names: string[]): Record<string, unknown> =>
-    Object.fromEntries(Object.entries(value).map(([name, one]) => [names.includes(name) ? name : snake(name), one]));
+    Object.fromEntries(
+      Object.entries(value).map(([name, one]) => [
+        names.includes(name) ? name : snake(name),
+        name === "owner" && one !== null ? inWords(one as object) : (one as unknown),
+      ]),
+    );
   const told = (report: Report) => ({ ...report, findings: report.findings.map((one) => inWords(one)) });
   const ours: unknown[] = [];
+  const [step] = await client.repairPlan("s1", { present: () => false });
+  const fields = ["boot", "pid", "seen", "sinceMs", "streamId", "turn"];
+  assert.deepEqual(Object.keys(step!.owner!).sort(), fields); // in this client's words
   const isThere = (turn: { sessionId: string }) => (turn.sessionId === "s1" ? false : null);
   for (const present of [undefined, ["m1"], isThere]) {
     const how = present === undefined ? {} : { present };

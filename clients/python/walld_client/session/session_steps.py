@@ -656,15 +656,21 @@ def one_call(
 ) -> dict[str, Any]:
     """The call that is meant, as the gate judges it. Raises Refused."""
     calls: list[dict[str, Any]] = [] if gate is None else gate["calls"]
-    found = [
+    which = {"turn": turn, "stream": stream_id, "n": n}
+    given = {name: value for name, value in which.items() if value is not None}
+    of_id = [
         one
         for one in calls
-        if one["call_id"] == call_id
-        and turn in (None, one["turn"])
-        and stream_id in (None, one["stream"])
-        and n in (None, one.get("n"))
-        and (one["may"] != "read_result" or one["settled"] is not None)
+        if one["call_id"] == call_id and (one["may"] != "read_result" or one["settled"] is not None)
     ]
+    found = [one for one in of_id if all(one.get(name) == given[name] for name in given)]
+    if not found and of_id:
+        fits = {name for name in given if any(one.get(name) == given[name] for one in of_id)}
+        wrong_ones = [name for name in given if name not in fits] or list(given)
+        got = ", ".join(f"{name} {given[name]}" for name in wrong_ones)
+        there = [", ".join(f"{name} {one.get(name)}" for name in wrong_ones) for one in of_id]
+        text = f"no open call {call_id} is of that {' and '.join(wrong_ones)}"
+        raise Refused("unknown_call", got, "; ".join(dict.fromkeys(there)), text)
     if not found:
         names = ", ".join(sorted({one["call_id"] for one in calls if one["may"] != "read_result"}))
         raise Refused(

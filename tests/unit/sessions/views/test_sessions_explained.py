@@ -224,3 +224,11 @@ def test_a_reply_that_no_message_has_is_named_and_how_it_went() -> None:
     ]
     log.add("forked", {"session": "source"})
     assert [one["stream_id"] for one in explain(log.events)["said_elsewhere"]] == ["y", "alone"]
+
+
+def test_that_it_came_with_a_fork_or_an_import_is_noted_once() -> None:
+    log = Log()
+    for at in ("e1", "e1", "e2"):
+        log.add("forked", {"session": "source", "at": at}, leaf=False)
+    kinds = [(one["kind"], one["at"]) for one in explain(log.events)["notes"]]
+    assert kinds == [("fork", "e1"), ("fork", "e2")]
