@@ -126,7 +126,9 @@ def hashes() -> list[dict[str, Any]]:
 
 
 def calls() -> list[dict[str, Any]]:
-    """A call, and the kind of each argument: of one that may be None with a `?`, or words."""
+    """A call, and the kind of each argument: of one that may be None with a `?`, or words; and
+    those (only_with) that belong to some words of another one.
+    """
     return [_call(name, call) for name, call in _CALLS.items()]
 
 
@@ -137,7 +139,13 @@ def _call(name: str, call: Callable[..., Any]) -> dict[str, Any]:
         for one in inspect.signature(call).parameters.values()
         if one.name not in _WITHIN and one.kind not in _OWN
     }
-    return {"call": name, "arguments": arguments}
+    told: dict[str, Any] = {"call": name, "arguments": arguments}
+    only_with = {
+        one: [rule.other, list(rule.words)]
+        for one in arguments
+        for rule in checks.rules_in(hints.get(one, Any))
+    }
+    return told | ({"only_with": only_with} if only_with else {})
 
 
 def _is_needed(one: inspect.Parameter) -> bool:

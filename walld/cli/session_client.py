@@ -1,8 +1,8 @@
 """Calls and views of sessions over the command line's one connection.
 
 Owns: running the client's own steps (`walld_client.steps`) here, another user's where `--uid` names
-one; pages of events; saying that a session's file is damaged. Refuses: the socket (`client.py`),
-what the calls mean (the client's modules), printing.
+one; pages of events; saying that a session's file is damaged, or that nothing is kept. Refuses: the
+socket (`client.py`), what the calls mean (the client's modules), printing.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ from walld_client.steps import run as run_steps
 from walld_client.wire import messages as wire
 
 from walld.cli.client import Daemon, Declined
-from walld.cli.exit_codes import complain
+from walld.cli.exit_codes import NOTHING, complain
 from walld.errors import WalldError
 from walld.ledger.line import line_seq
 
-__all__ = ["SessionClient", "say_breaks"]
+__all__ = ["SessionClient", "nothing_kept", "say_breaks"]
 
 _T = TypeVar("_T")
 _log = logging.getLogger("walld")
@@ -124,3 +124,12 @@ def say_breaks(asking: SessionClient, session_id: str) -> None:
         if first_seq > last_seq:
             cost = f"no event is missing before {first_seq}"
         complain(f"session {session_id}: {broken['why']} at {broken['offset']}: {cost}")
+
+
+def nothing_kept(session_id: str) -> int:
+    """The exit code of it. What an id without a log had is gone with its replies."""
+    complain(
+        f"there is no session {session_id}: it never was, or it had no log, and its replies were"
+        " resolved or went for their age"
+    )
+    return NOTHING

@@ -34,6 +34,7 @@ __all__ = [
     "Ident",
     "Kind",
     "Name",
+    "OnlyWith",
     "Path",
     "PathOrDict",
     "Place",
@@ -46,6 +47,7 @@ __all__ = [
     "checked_files",
     "checked_list",
     "checked_word",
+    "rules_in",
     "wrong",
 ]
 
@@ -55,6 +57,23 @@ _SEQ_MAX = 2**53 - 1
 """JSON in every language holds such an int as it is."""
 _SECONDS_MAX = 10**9
 _ONE = (str, bytes, bytearray, memoryview, Mapping, os.PathLike)
+
+
+class OnlyWith(NamedTuple):
+    """An argument that belongs to some words of another one: kept beside others it means nothing.
+
+    It stands in the annotation of the first, beside what that is declared as.
+    """
+
+    other: str
+    words: tuple[str, ...]
+
+    def check(self, name: str, given: Mapping[str, Any]) -> None:
+        """Raises ValueError. given: the arguments by name."""
+        word = given.get(self.other)
+        if given.get(name) is not None and word not in self.words:
+            allowed = " or ".join(self.words)
+            raise ValueError(f"{name} is of {self.other} {allowed}, got it with {brief(word)}")
 
 
 class Kind(NamedTuple):
@@ -194,11 +213,12 @@ def as_declared(call: Callable[P, T]) -> Callable[P, T]:
     """
     places: list[tuple[str, Kind | None]] = []
     kinds: dict[str, Kind | None] = {}
+    rules: dict[str, OnlyWith] = {}
     taken: Callable[..., T] = call
 
     def checked(*given: P.args, **named: P.kwargs) -> T:
         if not places:
-            _read(call, places, kinds)
+            _read(call, places, kinds, rules)
         told = [
             value if kind is None else kind.of(value, name)
             for value, (name, kind) in zip(given, places, strict=False)
@@ -207,6 +227,10 @@ def as_declared(call: Callable[P, T]) -> Callable[P, T]:
             kind = kinds.get(name)
             if kind is not None:
                 named[name] = kind.of(value, name)
+        if rules:
+            by_name = dict(zip((name for name, _ in places), told, strict=False)) | named
+            for name, rule in rules.items():
+                rule.check(name, by_name)
         return taken(*told, *given[len(told) :], **named)  # too many: Python says so
 
     return update_wrapper(checked, call)
@@ -216,13 +240,16 @@ def _read(
     call: Callable[..., object],
     places: list[tuple[str, Kind | None]],
     kinds: dict[str, Kind | None],
+    rules: dict[str, OnlyWith],
 ) -> None:
-    """The kinds of a call's arguments, by place and by name."""
+    """The kinds of a call's arguments, by place and by name, and which go with which."""
     hints = hints_of(call, include_extras=True)
     for name, one in inspect.signature(call).parameters.items():
         if one.kind in (one.VAR_POSITIONAL, one.VAR_KEYWORD):
             continue
-        kind = _kind(hints.get(name, Any))
+        kind = _kind(hint := hints.get(name, Any))
+        for rule in rules_in(hint):
+            rules[name] = rule
         if one.kind is not one.KEYWORD_ONLY:
             places.append((name, kind))
         if one.kind is not one.POSITIONAL_ONLY:
@@ -241,6 +268,13 @@ def _kind(hint: Any) -> Kind | None:
         return None
     kind = _kind(next(one for one in within if one is not NoneType))
     return None if kind is None else kind._replace(is_optional=True)
+
+
+def rules_in(hint: Any) -> list[OnlyWith]:
+    """Of an argument that is declared so, also where it may be None."""
+    found = [one for one in getattr(hint, "__metadata__", ()) if isinstance(one, OnlyWith)]
+    within = get_args(hint) if get_origin(hint) is not Annotated else ()
+    return [*found, *(rule for one in within for rule in rules_in(one))]
 
 
 def wrong(name: str, wanted: str, got: object, where: str = "") -> TypeError:

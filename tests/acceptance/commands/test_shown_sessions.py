@@ -152,3 +152,8 @@ def test_an_id_that_has_replies_alone_is_shown(
     code, out, err = cli("session", "show", "nothing")
     assert (code, out, err) == (3, "", "walld: there is no session nothing\n")
     assert daemon.reader.session("nothing").project("transcript") is None
+    assert daemon.reader.resolve("r")
+    for verb in ("explain", "resume-check"):  # of an id without a log nothing is left: it says that
+        code, out, err = cli(verb, "only")
+        assert (code, out) == (3, "")
+        assert "it never was, or it had no log, and its replies were resolved" in err

@@ -435,3 +435,80 @@ def test_a_sub_agent_is_not_done_while_a_call_of_it_may_have_run(
     daemon.reader.session("c").settle("d", "did_not_run")
     gate = session.resume_check()
     assert (gate["status"], [one["may"] for one in gate["calls"]]) == ("ok", ["read_result"])
+
+
+WENT: Final = """
+def asked(name, **named):
+    turn = client.session(name).submit('q', message_id=name)
+    return turn.reply(stream_id=f'{name}-r', **named)
+cancelled = asked('cancelled'); cancelled.token('I say')
+cancelled.cancel('tab'); cancelled.release()
+resolved = asked('resolved'); resolved.token('I say')
+answered = asked('answered', auto_release=False); answered.token('I say'); answered.end()
+here = asked('here'); here.token('I say'); here.end()
+[one.drain(30, 'synced') for one in (cancelled, resolved, answered, here)]
+"""
+
+
+def test_what_went_elsewhere_is_not_said_to_be_in_the_session(
+    daemon: DaemonProcess, make_agent: MakeAgent, cli: Callable[..., tuple[int, str, str]]
+) -> None:
+    left = make_agent(daemon)
+    left.do(WENT)
+    left.kill()
+    for name in ("resolved", "answered"):
+        daemon.orphan(f"{name}-r")
+        assert daemon.reader.resolve(f"{name}-r")
+    how = {"cancelled": "taken", "resolved": "taken", "answered": "answered", "here": None}
+    for name, word in how.items():
+        told = daemon.reader.session(name).explain()["said_elsewhere"]
+        assert [(one["stream_id"], one["how"]) for one in told] == (
+            [(f"{name}-r", word)] if word else []
+        )
+        text = cli("explain", name)[1]
+        assert ("each reply of a turn is in the session" in text) == (word is None), name
+
+
+SAID: Final = """
+turn = client.session('turned').submit('q')
+turned = turn.reply(stream_id='turned-r'); alone = client.reply('alone', stream_id='alone-r')
+adopted = client.reply('adopted', stream_id='adopted-r')
+for one in (turned, alone, adopted):
+    one.token('I deploy.'); one.drain(30, 'synced'); time.sleep(0.05)
+    one.step(); one.tool('deploy', {}, call_id='c'); one.drain(30, 'synced')
+"""
+
+
+def test_an_open_call_is_unknown_since_it_was_said_whatever_became_of_its_reply(
+    daemon: DaemonProcess, make_agent: MakeAgent, agent: Obedient
+) -> None:
+    """An entry that is made as its reply goes says when it was made, which is any time later."""
+    left = make_agent(daemon)
+    left.do("import time")
+    left.do(SAID)
+    left.kill()
+    said: dict[str, int] = {}
+    for name in ("turned", "alone", "adopted"):
+        reply = daemon.orphan(f"{name}-r")
+        said[name] = round(next(one.at for one in reply.segments if one.kind == "tool") * 1000)
+
+    def since(name: str) -> set[int]:
+        session = daemon.reader.session(name)
+        (call,) = session.resume_check()["calls"]
+        (unknown,) = session.explain()["unknown"]
+        pending = [one for one in session.project("pending") or [] if one.get("call_id") == "c"]
+        return {one["since_ms"] for one in (call, unknown, *pending)}
+
+    for name, at_ms in said.items():
+        assert since(name) == {at_ms}, name
+    daemon.reader.resolve("turned-r")
+    agent.do("client.session('adopted').adopt('adopted-r'); None")
+    for name in ("turned", "adopted"):
+        assert since(name) == {said[name]}, f"{name}, behind its reply"
+    working = make_agent(daemon)
+    working.do(SUBMIT + IN_A_TOOL)
+    session = daemon.reader.session("s")
+    (asked,) = session.explain()["asked"]
+    owners = [one["owner"] for one in session.project("pending") if one.get("owner")]
+    assert [one["since_ms"] for one in owners] == [asked["at_ms"]]
+    working.kill()

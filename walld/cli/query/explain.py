@@ -1,6 +1,6 @@
 """walld explain: what happened in a session, what is open, what to do now.
 
-Exit codes: 0 it is explained, whatever it says; 3 nothing was ever kept under that id; 66 cannot
+Exit codes: 0 it is explained, whatever it says; 3 nothing is kept under that id; 66 cannot
 ask, or no such directory. Owns: asking, and what only the one who types knows of the commands: the
 socket, the workspace, the daemon's directory. Refuses: the answer (`views/explanation.py`),
 drawing it (`explain_page.py`).
@@ -20,9 +20,9 @@ from walld_client.session.session_steps import SessionSteps
 from walld_client.wire import messages as wire
 
 from walld.cli.client import Daemon
-from walld.cli.exit_codes import DONE, NO_INPUT, NOTHING, complain
+from walld.cli.exit_codes import DONE, NO_INPUT, complain
 from walld.cli.query.explain_page import render_explanation
-from walld.cli.session_client import SessionClient
+from walld.cli.session_client import SessionClient, nothing_kept
 from walld.cli.show import as_json, has_colour
 from walld.sessions.gate.next_steps import DATA, DIR
 
@@ -44,8 +44,7 @@ def run(options: argparse.Namespace) -> int:
         session = SessionSteps(options.session, None, lambda _: [], None)
         told = asking.run(session.explain(options.workspace))
         if told is None:
-            complain(f"there is no session {options.session}")
-            return NOTHING
+            return nothing_kept(options.session)
         _complete(told["may"], options, daemon)
     if options.json:
         print(as_json(told))

@@ -40,6 +40,12 @@ _BOUNDARIES: Final = {
     "answered": "behind its answer",
 }
 _OUTCOMES: Final = {"done": "green", "failed": "red", "timeout": "red", "cancelled": "yellow"}
+_GONE: Final = {
+    "expired": "it went for its age, and nobody has its words",
+    "answered": "it answered, and was resolved: only its program has its words",
+    "taken": "it was resolved, or released without an answer: if it said anything, only its program"
+    " may have that",
+}
 _TURNS: Final = {"completed": "green", "interrupted": "red"}
 
 
@@ -68,7 +74,9 @@ class _Drawer:
         self._rows("VERIFIED", told["verified"], self._verified)
         self._spent(told["spent"])
         self._rows("THE MODEL FAILED", told["model_failed"], self._failed)
-        self._rows("WAS SAYING", told["saying"], self._saying, "every reply is in the session")
+        elsewhere = maps(told.get("said_elsewhere"))
+        nothing = "" if elsewhere else "nothing: each reply of a turn is in the session"
+        self._rows("WAS SAYING", [*elsewhere, *told["saying"]], self._saying, nothing)
         self._rows("RUNS NOW", told["running"], self._unknown)
         known = "of each call it is known whether it ran"
         if any(one["outcome"] == "unknown" for one in told["replaced"]):
@@ -160,10 +168,7 @@ class _Drawer:
             self._value("", row["arguments"], row["arguments_cut"])
 
     def _refused(self, row: Mapping[str, Any]) -> None:
-        who = "by the user" if row["denied_by"] == "user" else "by a policy"
-        if row["denied_by_name"]:
-            who += f" ({cell(row['denied_by_name'])})"
-        self._named(row, [("red", f"denied {who}")])
+        self._named(row, [("red", _denied(row))])
         if row["denied_because"]:
             self._value("because: ", row["denied_because"], None)
 
@@ -201,6 +206,11 @@ class _Drawer:
         self.page.words([(None, _at(row["at_ms"])), ("bold", cell(row["model"]))], more, "  ")
 
     def _saying(self, row: Mapping[str, Any]) -> None:
+        if (gone := _GONE.get(row.get("how", ""))) is not None:
+            turn = f", turn {cell(row['turn'])}" if row["turn"] is not None else ""
+            text = f"reply {cell(row['stream_id'])}{turn}: {gone}"
+            self.page.block(text, "  ", _LINES_MAX, "dim")
+            return
         speaks = row["status"] == "live" and row["owner_alive"]
         whole = "so far" if speaks else "cut" if row["partial"] else "whole"
         whys = () if speaks else ("lost_reason", "partial_reason")
@@ -232,7 +242,11 @@ class _Drawer:
         more.append(("dim", f"call {cell(row['call_id'])}"))
         if row["child"] is not None:
             more.append(("dim", f"the work of session {cell(row['child'])}"))
+        if row.get("denied_by") is not None:
+            more.append(("red", f"{_denied(row)}; it may have run before that"))
         self._named(row, more)
+        if row.get("denied_because"):
+            self._value("because: ", row["denied_because"], None)
 
     def _note(self, row: Mapping[str, Any]) -> None:
         at = _at(row["at_ms"])
@@ -284,6 +298,12 @@ class _Drawer:
         self.page.block(mark + text, indent, _LINES_MAX, "dim")
         if whole is not None:
             self._dim(f"... {whole} characters in all", indent)
+
+
+def _denied(row: Mapping[str, Any]) -> str:
+    who = "by the user" if row["denied_by"] == "user" else "by a policy"
+    name = f" ({cell(row['denied_by_name'])})" if row["denied_by_name"] else ""
+    return f"denied {who}{name}"
 
 
 def _of_fork(row: Mapping[str, Any]) -> str:

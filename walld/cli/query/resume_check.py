@@ -1,6 +1,6 @@
 """walld resume-check: is it safe to go on with a session?
 
-Exit codes: 0 ok, 1 blocked, 3 nothing was ever kept under that id, 4 check (look first), 66 cannot
+Exit codes: 0 ok, 1 blocked, 3 nothing is kept under that id, 4 check (look first), 66 cannot
 ask, or no such directory. Decides nothing itself: `sessions/gate/resume.py` does.
 """
 
@@ -14,8 +14,8 @@ from typing import Any
 from walld_client.session.session_steps import SessionSteps
 
 from walld.cli.client import Daemon
-from walld.cli.exit_codes import CANNOT, CHECK, DONE, NO_INPUT, NOTHING, complain
-from walld.cli.session_client import SessionClient
+from walld.cli.exit_codes import CANNOT, CHECK, DONE, NO_INPUT, complain
+from walld.cli.session_client import SessionClient, nothing_kept
 from walld.cli.show import as_json
 from walld.escape import escaped_line
 
@@ -35,8 +35,7 @@ def run(options: argparse.Namespace) -> int:
         session = SessionSteps(options.session, None, lambda _: [], None)
         told = asking.run(session.resume_check(options.workspace))
     if told is None:
-        complain(f"there is no session {options.session}")
-        return NOTHING
+        return nothing_kept(options.session)
     if options.json:
         print(as_json(told))
     else:

@@ -1,8 +1,8 @@
 """Keeps what is known of a reply that goes: its model, and the tool calls that no message has.
 
-Owns: which calls those are, and the `model_call` entries that tell of them. Refuses: when a reply
-goes (`turn_watcher.py`), its messages (`reply_messages.py`), what a reply says of its model
-(`replies/model_facts.py`), what became of a call (`sessions/state/account.py`).
+Owns: which calls those are, whether it was an answer, and the `model_call` entries that tell it.
+Refuses: when a reply goes (`turn_watcher.py`), its messages (`reply_messages.py`), what a reply
+says of its model (`replies/model_facts.py`), what became of a call (`sessions/state/account.py`).
 
 Invariants: of text, results and arguments nothing is kept but a hash of the arguments: a released
 reply's bytes leave the disk (P5). What an entry of the session says already is not said again. Of
@@ -17,12 +17,18 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 from walld_client.encoding import wtf8
-from walld_client.recovered.entry_messages import OF_INFO
+from walld_client.recovered.entry_messages import OF_INFO, entry_messages
 from walld_client.wire import messages as wire
 
 from walld import limits
-from walld.daemon.session_store.reply_messages import ids_of, model_payloads, started_at_ms
+from walld.daemon.session_store.reply_messages import (
+    has_ended,
+    ids_of,
+    model_payloads,
+    started_at_ms,
+)
 from walld.replies.model_facts import short_text
+from walld.sessions.state.account import calls_in
 from walld.sessions.state.call_account import arguments_hash
 from walld.sessions.state.entries import line_event
 
@@ -45,7 +51,7 @@ _MODEL: Final = "model"
 _FACTS: Final = ("call_id", "seq", "outcome")
 _OF_MODEL: Final = (
     *("model", "provider", "request_id", "tools_hash", "usage", "status"),
-    *("error_class", "error_kind", "finish_reason", "at_ms", "ended_at_ms"),
+    *("error_class", "error_kind", "finish_reason", "at_ms", "ended_at_ms", "answer"),
 )
 _AT_ONCE_BYTES: Final = 32 * 1024
 """An entry that is longer is looked at in the thread."""
@@ -66,15 +72,18 @@ class ReleasedCalls:
         self._sessions = sessions
 
     async def entries(
-        self, ledger: SessionLog, read: ReadReply, *, is_moved: bool
+        self, ledger: SessionLog, read: ReadReply, *, is_moved: bool, has_expired: bool = False
     ) -> list[wire.NewEntry] | None:
         """Those that the session lacks, with ids that are free; None of a reply without any.
 
-        is_moved: the messages of its last attempt go to the session with it.
+        is_moved: the messages of its last attempt go to the session with it. has_expired: it goes
+        for its age; else who had it has taken its words over.
         """
         reply, found = read.reply, list[wire.NewEntry]()
         steps = _steps(reply, read.ended, with_last=not is_moved)
         models = model_payloads(reply, read.ended)
+        if not (is_moved or has_expired):
+            models |= await self._answer(ledger, reply, models)
         for first_seq in sorted(steps.keys() | models.keys()):
             left = steps.get(first_seq, [])
             if left:
@@ -89,6 +98,24 @@ class ReleasedCalls:
                 told = {} if at else model
                 found += await self._entries(ledger, reply, (first_seq, named_by), part, told)
         return found if steps or models else None
+
+    async def _answer(
+        self, ledger: SessionLog, reply: PartialReply, models: dict[int, dict[str, Any]]
+    ) -> dict[int, dict[str, Any]]:
+        """First seq of its last step -> that it was an answer, and what else is known of its model;
+        none where it was none, or the session has its message.
+        """
+        if (seq := _answer_seq(reply)) is None:
+            return {}
+        look = partial(_is_message, reply=reply)
+        _, there = await self._free(ledger, reply, f"{reply.stream_id}:{seq}", look)
+        if any(there):
+            return {}
+        known: dict[str, Any] = {"status": reply.status}
+        if reply.finish_reason is not None:
+            known["finish_reason"] = short_text(reply.finish_reason)
+        told = models.get(seq, known) | {"answer": True}
+        return {seq: {name: wtf8.jsonable(value) for name, value in told.items()}}
 
     async def _entries(
         self,
@@ -158,6 +185,21 @@ def _steps(reply: PartialReply, ended: set[int], *, with_last: bool) -> dict[int
         if counted:
             found[segments[0].first_seq] = counted
     return found
+
+
+def _answer_seq(reply: PartialReply) -> int | None:
+    """Of the first event of its last step, where that has words, asks for nothing, and it ended."""
+    if reply.turn_id is None or not has_ended(reply):
+        return None
+    message = next(reversed(entry_messages(reply)), None)
+    if message is None or not message["content"] or message.get("_partial"):
+        return None
+    is_asking = any(not one.get("server") for one in calls_in(message))
+    return None if is_asking else message["_wal_seq"]
+
+
+def _is_message(event: Event, reply: PartialReply) -> bool:
+    return event.type == "message" and event.payload.get("_wal_stream") == reply.stream_id
 
 
 def _said_in_message(event: Event, reply: PartialReply, segments: list[Segment]) -> set[int]:
@@ -236,6 +278,7 @@ def _call(segment: Segment) -> dict[str, Any]:
         "call_id": segment.call_id,
         "name": segment.name,
         "seq": segment.first_seq,
+        "at_ms": round(segment.at * 1000),
         "outcome": outcome,
         "arguments_hash": arguments_hash(said) if segment.arguments_complete else None,
     }

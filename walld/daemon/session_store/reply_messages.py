@@ -45,6 +45,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "ReplyMessages",
+    "has_ended",
     "ids_of",
     "model_payloads",
     "placed",
@@ -187,7 +188,7 @@ def unreleased(
         reply.stream_id,
         reply.turn_id,
         told + messages,
-        _has_ended(reply),
+        has_ended(reply),
         _earlier_calls(reply, ended_before_retry),
         reply.status,
         reply.owner_alive,
@@ -239,7 +240,7 @@ def _model_calls(recovered: wire.Recovered, ended: set[int]) -> tuple[dict[str, 
     return tuple(model_payloads(reply, ended).values())
 
 
-def _has_ended(reply: PartialReply) -> bool:
+def has_ended(reply: PartialReply) -> bool:
     """Its program or its provider said that it is whole. That its text ends in a sentence does not:
     what would have come next nobody knows.
     """

@@ -419,7 +419,9 @@ class TurnWatcher:
             if ledger is None or there.state.journal.turn(turn_id) is not None:
                 ledger = there
         entries = (
-            None if ledger is None else await self._calls.entries(ledger, read, is_moved=False)
+            None
+            if ledger is None
+            else await self._calls.entries(ledger, read, is_moved=False, has_expired=has_expired)
         )
         if ledger is not None and has_expired:
             expired = await expired_entries(self._sessions, ledger, read.reply)

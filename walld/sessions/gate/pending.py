@@ -13,13 +13,13 @@ from walld.sessions.gate.children import child_of, child_word
 from walld.sessions.gate.possibly_run import calls_elsewhere, may_have_started
 from walld.sessions.gate.processes import NamedProcess, process_of, seen, start_of
 from walld.sessions.gate.turn_history import History, TurnHistory, history_of
-from walld.sessions.gate.unreleased import said_before, said_in
+from walld.sessions.gate.unreleased import said_at_ms, said_before, said_in
 from walld.sessions.gate.workers import Worker
 from walld.sessions.state.account import Unreleased, calls_in
 from walld.sessions.state.call_account import CallAccount
 from walld.sessions.state.events import Event
 
-__all__ = ["is_answered", "is_unseen", "open_tools", "pending"]
+__all__ = ["gone_answer", "is_answered", "is_unseen", "open_tools", "pending"]
 
 _ACTIONS: Final = {"asked": "approve", "approved": "run_tool", "intended": "decide_tool"}
 
@@ -59,21 +59,37 @@ def is_answered(
     """The model has spoken last, to its end, and asks for nothing: there is nothing to resume.
 
     A message that says calls is no answer, also where their results are there: the model has yet to
-    see those. waiting: the open calls. said: messages of replies that are not released.
+    see those. An answer whose words went to its program's own store is one, too. waiting: the open
+    calls. said: messages of replies that are not released.
     """
     turn_id = turn.state.turn_id
-    spoken = [*turn.said, *(one for one in said if one.turn == turn_id)]
-    last = spoken[-1] if spoken else None
-    if last is None or last.type != "message" or last.payload.get("role") != "assistant":
-        return False
-    if not last.payload.get("content") or last.payload.get("_partial"):
-        return False
-    if any(not one.get("server") for one in calls_in(last.payload)):
-        return False
+    last = gone_answer(turn, said)
+    if last is None:
+        spoken = [*turn.said, *(one for one in said if one.turn == turn_id)]
+        last = spoken[-1] if spoken else None
+        if last is None or last.type != "message" or last.payload.get("role") != "assistant":
+            return False
+        if not last.payload.get("content") or last.payload.get("_partial"):
+            return False
+        if any(not one.get("server") for one in calls_in(last.payload)):
+            return False
     if any(call.turn == turn_id for call in waiting):
         return False
     journalled = (seq for call in turn.tools for seq in call.seqs.values())
     return max(journalled, default=0) < last.seq
+
+
+def gone_answer(turn: TurnHistory, said: Sequence[Event] = ()) -> Event | None:
+    """What is left of the model's last words of a turn, where those were an answer and its program
+    took them to a store of its own.
+    """
+    last = turn.gone_answers[-1] if turn.gone_answers else None
+    if last is None or any(one.turn == turn.state.turn_id for one in said):
+        return None  # of two replies the one that went came before
+    if turn.said and turn.said[-1].seq > last.seq:
+        return None
+    streams = turn.state.stream_ids
+    return last if next(reversed(streams), None) in (None, last.payload["stream"]) else None
 
 
 def pending(
@@ -107,7 +123,11 @@ def pending(
     doubtful = may_have_started(account, events, last_seq)
     waiting = [*open_tools(account, doubtful), *calls_elsewhere(events)]
     retried = {turn.state.retry_of for turn in account.turns.values()}
-    others = {one.turn: one for one in workers if one.is_other and one.stream_id is None}
+    others = {
+        one.turn: one._replace(since_ms=account.turns[one.turn].submitted.at_ms)
+        for one in workers
+        if one.is_other and one.stream_id is None and one.turn in account.turns
+    }
     newest = next(reversed(account.turns), None)
     to_answer = [
         turn
@@ -136,19 +156,19 @@ def pending(
             action = "decide_tool"
         if action == "run_tool" and call.turn in retried:
             continue
-        if (worker := others.get(call.turn)) is not None:
-            found.append(_of_call(call, None) | {"owner": worker.told()})
+        if (worker := others.get(call.turn or "")) is not None:
+            found.append(_of_call(call, None, replies) | {"owner": worker.told()})
         elif action == "settle_tool" and (owner := _running(call, processes or {})) is not None:
-            found.append(_of_call(call, None) | {"owner": owner.told()})
+            found.append(_of_call(call, None, replies) | {"owner": owner.told()})
         elif (child := child_of(call)) is not None and child.owner is not None:
-            found.append(_of_call(call, None) | {"owner": dict(child.owner)})
+            found.append(_of_call(call, None, replies) | {"owner": dict(child.owner)})
         elif action == "settle_tool" and not is_doubtful and child_word(call) == "ok":
-            found.append(_of_call(call, "run_tool"))
+            found.append(_of_call(call, "run_tool", replies))
         else:
-            found.append(_of_call(call, action))
+            found.append(_of_call(call, action, replies))
     for turn in to_answer:
         found += [
-            _of_call(call, "observe_tool") | {"artifact": _artifact(call)}
+            _of_call(call, "observe_tool", replies) | {"artifact": _artifact(call)}
             for call in turn.tools
             if is_unseen(call, turn)
         ]
@@ -165,12 +185,14 @@ def _running(call: CallAccount, processes: Mapping[NamedProcess, str]) -> Worker
     return Worker(call.turn, None, named.pid, start.at_ms, is_asker=False, is_seen=True)
 
 
-def _of_call(call: CallAccount, action: str | None) -> dict[str, Any]:
+def _of_call(
+    call: CallAccount, action: str | None, replies: Sequence[Unreleased]
+) -> dict[str, Any]:
     state = call.state.state
     return {
         "action": action,
         "seq": call.begun.seq,
-        "since_ms": call.at_ms.get(state, call.begun.at_ms),
+        "since_ms": said_at_ms(call, replies) or call.since_ms,
         "turn": call.turn,
         "call_id": call.call_id,
         "tool": call.state.tool,

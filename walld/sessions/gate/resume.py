@@ -44,7 +44,7 @@ from walld.sessions.gate.possibly_run import calls_elsewhere, may_have_started, 
 from walld.sessions.gate.processes import NamedProcess, seen
 from walld.sessions.gate.settle_targets import SETTLE_FLAGS, names_of, settle_command
 from walld.sessions.gate.turn_history import History, history_of
-from walld.sessions.gate.unreleased import said_before, said_in
+from walld.sessions.gate.unreleased import said_at_ms, said_before, said_in
 from walld.sessions.gate.workers import Worker, work_reasons
 from walld.sessions.gate.workspace import (
     Compared,
@@ -233,6 +233,7 @@ def resume(
     settled = [] if turn is None else _settled_in(account, turn, open_calls)
     rows = [*judged, *(_judged(one, _facts_of(one, compared), names[id(one)]) for one in settled)]
     for call, told, one in zip(open_calls, judged, facts, strict=True):
+        told["since_ms"] = said_at_ms(call, replies) or told["since_ms"]
         told["settle"] = _words_for(one, is_known=_is_known(call, doubtful))
     commands = [_settles(session, told, rows) for told in judged]
     reasons = _of_calls(open_calls, judged, account, commands)
@@ -549,7 +550,7 @@ def _judged(
         "settled": None if tool.settled is None else tool.settled.payload["word"],
         "child": tool.child_session,
         "n": name[0],
-        "since_ms": tool.at_ms.get(tool.state.state, tool.begun.at_ms),
+        "since_ms": tool.since_ms,
         "settle": [],
         **_arguments_of(tool),
         "of": name[1],

@@ -31,15 +31,17 @@ _FORGET_EVENTS = 256
 class TurnHistory:
     """One turn. submitted: or, where that is malformed, the first that is known of it.
 
-    said: its submission and messages, in order.
+    said: its submission and messages, in order. gone_answers: what is left of replies that ended,
+    asked for nothing, and went to their program's own store.
     """
 
-    __slots__ = ("ended", "said", "state", "submitted", "tools")
+    __slots__ = ("ended", "gone_answers", "said", "state", "submitted", "tools")
 
     def __init__(self, submitted: Event, state: TurnState, tools: list[CallAccount]) -> None:
         self.submitted = submitted
         self.state = state
         self.said: list[Event] = []
+        self.gone_answers: list[Event] = []
         self.tools = tools
         self.ended: Event | None = None
 
@@ -97,6 +99,9 @@ class History:
         elif event.type == "message":
             told = self.turns.get(turn_id)
             (self.loose if told is None else told.said).append(event)
+        elif event.type == "model_call" and _is_answer(event):
+            if (gone := self.turns.get(turn_id)) is not None:
+                gone.gone_answers.append(event)
         elif event.type in TURN_STATES:
             self._turn(event)
 
@@ -114,6 +119,11 @@ class History:
         if key is not None and call is not None and call.intent is event:
             self.tools.append(call)
             self._tools_of.setdefault(key[0], []).append(call)
+
+
+def _is_answer(event: Event) -> bool:
+    payload = event.payload  # an application's own may be called so
+    return payload.get("answer") is True and isinstance(payload.get("stream"), str)
 
 
 def history_of(

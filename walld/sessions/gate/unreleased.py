@@ -16,7 +16,7 @@ from walld.sessions.state.account import Unreleased
 from walld.sessions.state.call_account import CallAccount
 from walld.sessions.state.events import Event
 
-__all__ = ["reply_of", "said_before", "said_in"]
+__all__ = ["reply_of", "said_at_ms", "said_before", "said_in"]
 
 
 def said_in(replies: Sequence[Unreleased], events: Sequence[Event]) -> list[Event]:
@@ -62,6 +62,15 @@ def reply_of(call: CallAccount, replies: Sequence[Unreleased]) -> Unreleased | N
     if call.is_of_gone_reply:
         return None
     return next((one for one in replies if one.stream_id == call.stream), None)
+
+
+def said_at_ms(call: CallAccount, replies: Sequence[Unreleased]) -> int | None:
+    """When a reply that is not released said it, where it is one that says no more than that."""
+    if call.state.state != "said" or call.said_at is None:
+        return None
+    stream, seq = call.said_at.get("stream"), call.said_at.get("seq")
+    told = next((one for one in replies if one.stream_id == stream), None)
+    return None if told is None else told.facts.get("said_at_ms", {}).get(seq)
 
 
 def _as_entries(

@@ -239,6 +239,31 @@ class CallAccount:
         return {state: at_ms for state, at_ms in told if state is not None}
 
     @property
+    def since_ms(self) -> int:
+        """When it came to its state; that a model said it is known where its reply told when."""
+        return self.at_ms.get(self.state.state, self.begun_ms)
+
+    @property
+    def begun_ms(self) -> int:
+        """When it was intended, else said: entries of a reply are made when that goes."""
+        if self.intent is not None:
+            return self.intent.at_ms
+        said, told = self.said_in, self.said_in.payload
+        if said.type != "model_call":
+            seconds = told.get("_wal_started_at")
+            if isinstance(seconds, (int, float)) and seconds > 1:  # True is none
+                return round(seconds * 1000)
+            return said.at_ms
+        seq = None if self.said_at is None else self.said_at.get("seq")
+        listed = told.get("calls")
+        items = [one for one in listed if isinstance(one, dict)] if isinstance(listed, list) else []
+        name = self.call_id, seq
+        named = [one for one in items if (one.get("call_id"), one.get("seq")) == name]
+        times = [one.get("at_ms") for one in (*named, told)]
+        found = (one for one in (*times, told.get("started_at_ms")) if type(one) is int)
+        return next(found, said.at_ms)
+
+    @property
     def finished(self) -> Event | None:
         """The journal's last entry with its result."""
         found = (one for one in reversed(self.words) if one.type == "tool_finished")
@@ -254,8 +279,8 @@ class CallAccount:
     def result(self) -> tuple[bool, object]:
         """Whether somebody said what it gave, and the words that go before the others."""
         for speaker in ("message", "observation", "journal", "said", "settled", "child"):
-            if speaker in self.given:
-                return True, self.given[speaker]
+            if speaker in self.given and (speaker != "settled" or self.outcome != "not_run"):
+                return True, self.given[speaker]  # what did not run gave nothing, whatever was kept
         return False, None
 
     @property

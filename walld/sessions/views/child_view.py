@@ -10,15 +10,18 @@ submitted behind the newest entry that names it, up to the next that names anoth
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Final
 
-from walld.sessions.gate.pending import is_answered, open_tools
+from walld.sessions.gate.pending import gone_answer, is_answered, open_tools
 from walld.sessions.gate.turn_history import TurnHistory, history_of
 from walld.sessions.gate.unreleased import said_before, said_in
 from walld.sessions.state.account import Unreleased
 from walld.sessions.state.events import Event, Link, link_of
 
 __all__ = ["child_view"]
+
+
+_GONE: Final = "It answered; its words are in its program's own store, and no more in its session."
 
 
 def child_view(
@@ -68,6 +71,8 @@ def _of(link: Link) -> tuple[str, dict[str, Any]]:
 
 def _last_words(turn: TurnHistory, said: Sequence[Event]) -> object:
     """Of the model, as text; "" where it said nothing."""
+    if gone_answer(turn, said) is not None:
+        return _GONE
     spoken = [*turn.said, *(one for one in said if one.turn == turn.state.turn_id)]
     messages = [one.payload for one in spoken if one.payload.get("role") == "assistant"]
     content = messages[-1].get("content") if messages else ""

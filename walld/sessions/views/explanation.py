@@ -67,11 +67,13 @@ def explain(
 
     Arguments are those of `resume()`. state: live | waits | blocked | cut | done (`standing`).
     asked: messages of the user in order, each with what was answered. done: calls of which it is
-    known what became of them. refused: those that were denied. replaced: those that a later call
+    known what became of them. refused: those that were denied before they could run; denied_...:
+    by whom and why, also of one that is unknown. replaced: those that a later call
     of the same message took the place of. unknown: those that may have run; running: the same, at
     which a living process is. verified: the last entry of each name. spent: budget, tokens.
     model_failed: calls of the model that failed, in order. saying:
-    replies that are not released. queued: input that waits. lifecycle: as the session's state has
+    replies that are not released; said_elsewhere: those of turns that went, and that no message of
+    the session has. queued: input that waits. lifecycle: as the session's state has
     it. may: `next_steps`, and asked_because: why a person is asked of the call. notes: what is not
     there any more, and why.
     Long texts are cut: `..._cut` is their whole length in characters (of an artifact, in bytes),
@@ -95,13 +97,17 @@ def explain(
     account = history_of(events, [*said_in(replies, events), *said_before(replies, events)])
     calls = [*account.calls.calls, *(elsewhere := calls_elsewhere(events))]
     names = {id_: name[0] for id_, name in names_of(account.calls.calls, elsewhere).items()}
-    said_at = _said_at(replies)
     is_open = {(one["call_id"], one["n"]) for one in gate["calls"] if one["may"] != "read_result"}
     closed = [
         one for one in calls if not one.is_served and (one.call_id, names[id(one)]) not in is_open
     ]
+    refusals = {
+        (one.turn, one.call_id, names[id(one)]): _refusal(one)
+        for one in account.calls.calls
+        if one.is_denied_late
+    }
     unknown = [
-        _open_call(one, said_at)
+        _open_call(one) | refusals.get((one["turn"], one["call_id"], one["n"]), _NO_REFUSAL)
         for one in gate["calls"]
         if one["outcome"] == "unknown"
         if one["may"] != "read_result"
@@ -145,6 +151,7 @@ def explain(
             {name: one[name] for name in _OF_FAILED} for one in records if one["error_class"]
         ],
         "saying": [_saying(one) for one in replies],
+        "said_elsewhere": _said_elsewhere(events, account, replies),
         "unknown": [one for one in unknown if one["why"] not in _WORKED_ON],
         "running": [one for one in unknown if one["why"] in _WORKED_ON],
         "queued": [_waiting(one) for one in queue(events)],
@@ -261,27 +268,9 @@ def _block(block: object) -> str:
 # --- calls ----------------------------------------------------------------------------------------
 
 
-def _open_call(told: Mapping[str, Any], said_at: Mapping[tuple[str, str], int]) -> dict[str, Any]:
-    """Of the gate. What only a reply says began when that said it."""
-    row = {name: told[name] for name in _OF_GATE}
-    stream = told["of"].get("stream") or told["stream"]
-    if told["state"] == "said":
-        at_ms = said_at.get((stream, told["call_id"])) or said_at.get(("", told["call_id"]))
-        row["since_ms"] = at_ms or row["since_ms"]
-    return row
-
-
-def _said_at(replies: Sequence[Unreleased]) -> dict[tuple[str, str], int]:
-    """By stream and call id; "" for any stream: the newest of them."""
-    found: dict[tuple[str, str], int] = {}
-    for reply in replies:
-        at_ms = reply.facts.get("said_at_ms", {})
-        for message in reply.messages:
-            for one in message.get("tool_calls") or ():
-                if one.get("seq") in at_ms:
-                    for stream in (reply.stream_id, ""):
-                        found[stream, one["id"]] = at_ms[one["seq"]]
-    return found
+def _open_call(told: Mapping[str, Any]) -> dict[str, Any]:
+    """Of the gate."""
+    return {name: told[name] for name in _OF_GATE}
 
 
 def _closed_call(call: CallAccount, n: int) -> dict[str, Any]:
@@ -301,7 +290,7 @@ def _closed_call(call: CallAccount, n: int) -> dict[str, Any]:
         "side_effect": call.risk[0],
         "resume_policy": call.risk[1],
         "outcome": call.outcome,
-        "at_ms": call.at_ms.get("started", call.begun.at_ms),
+        "at_ms": call.at_ms.get("started", call.begun_ms),
         "duration_ms": call.duration_ms,
         "result": result,
         "result_cut": result_cut,
@@ -311,6 +300,9 @@ def _closed_call(call: CallAccount, n: int) -> dict[str, Any]:
         "settled_by": None if settled is None else settled.payload.get("by"),
         "note": None if settled is None else settled.payload.get("note"),
     }
+
+
+_NO_REFUSAL: Final = dict.fromkeys(("denied_by", "denied_by_name", "denied_because"))
 
 
 def _refusal(call: CallAccount) -> dict[str, Any]:
@@ -379,15 +371,55 @@ def _saying(reply: Unreleased) -> dict[str, Any]:
     }
 
 
+def _said_elsewhere(
+    events: Sequence[Event], account: History, replies: Sequence[Unreleased]
+) -> list[dict[str, Any]]:
+    """how: expired, it went for its age and nobody had it; answered, it was an answer, and its
+    program has it; taken, it was released or resolved, and may have said nothing.
+
+    None of a turn that came with a fork or an import: its reply is where that came from.
+    """
+    here = {one.payload.get("_wal_stream") for one in events if one.type == "message"}
+    here |= {one.stream_id for one in replies}
+    came = max((one.seq for one in events if one.type in _CAME), default=0)
+    begun: dict[str, str | None] = {
+        stream: turn.state.turn_id
+        for turn in account.turns.values()
+        if turn.submitted.seq > came
+        for stream in turn.state.stream_ids
+    }
+    how = dict.fromkeys(begun, "taken")
+    for event in events:
+        stream = event.payload.get("stream")
+        if not isinstance(stream, str):
+            continue
+        if event.type == "reply_expired":
+            begun.setdefault(stream, event.turn)
+            how[stream] = "expired"
+        elif event.type == "model_call" and event.payload.get("answer") is True:
+            how[stream] = "answered"
+    return [
+        {"stream_id": stream, "turn": turn, "how": how[stream]}
+        for stream, turn in begun.items()
+        if stream not in here
+    ]
+
+
 def _notes(events: Sequence[Event], breaks: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     """kind: fork | import | expired | compaction | damage; at_ms: when that was written down."""
     found: list[dict[str, Any]] = []
+    once = set[tuple[str, ...]]()
     for event in events:
         if event.type in _CAME and check_payload(event.type, event.payload) is None:
             kept = ("session", "at", "missing", "ended")
             told = {name: value for name, value in event.payload.items() if name in kept}
-            if told.keys() == {"ended"}:
-                continue
+            said = (
+                _CAME[event.type],
+                *(_json(told.get(name)) for name in ("session", "at", "missing")),
+            )
+            if told.keys() == {"ended"} or said in once:
+                continue  # a fork, or an import, that has much to tell has several entries
+            once.add(said)
             found.append({"kind": _CAME[event.type], "at_ms": event.at_ms} | told)
         elif event.type == "reply_expired" and isinstance(event.payload.get("stream"), str):
             found.append(

@@ -77,16 +77,34 @@ export function checkArgument(value: unknown, name: string, kind: Kind): void {
   KINDS[kind.replace("?", "") as KindName](value, name);
 }
 
+/** Options that belong to some words of another argument: else they would be kept and mean nothing. */
+export type OnlyWith = Readonly<Record<string, readonly [other: string, words: readonly string[]]>>;
+
+interface Checked {
+  given?: Kinds;
+  options?: Kinds;
+  onlyWith?: OnlyWith;
+}
+
 /** The same of a call: what it takes by place must be there, and an option it does not know is a mistake. */
-export function checkCall(call: { given?: Kinds; options?: Kinds }, given: object, options: object = {}): void {
+export function checkCall(call: Checked, given: object, options: object = {}): void {
   for (const [name, kind] of Object.entries(call.given ?? {})) {
     checkArgument((given as Record<string, unknown>)[name], name, kind);
   }
   const known = call.options ?? {};
   checkArguments(options, known);
+  checkWords(call.onlyWith ?? {}, { ...given, ...options });
   const other = Object.keys(options).find((name) => !Object.hasOwn(known, name));
   if (other === undefined) return;
   throw new TypeError(`there is no option ${other}, only ${Object.keys(known).join(", ") || "none"}`);
+}
+
+function checkWords(rules: OnlyWith, values: Record<string, unknown>): void {
+  for (const [name, [other, words]] of Object.entries(rules)) {
+    const word = values[other];
+    if ((values[name] ?? null) === null || words.includes(word as string)) continue;
+    throw new RangeError(`${name} is of ${other} ${words.join(" or ")}, got it with ${shown(word)}`);
+  }
 }
 
 function kind(wanted: string, fits: (value: unknown) => boolean): Check {

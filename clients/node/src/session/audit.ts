@@ -11,7 +11,7 @@
 
 import type { Info } from "../reply/options.ts";
 
-/** The other process that is at work on a turn, or who last advanced it: pid, since_ms, seen, ... */
+/** The other process that is at work on a turn, or who last advanced it: pid, streamId, sinceMs, seen, ... */
 export type Owner = Record<string, unknown>;
 
 /** A turn as the log has it: what `present` is asked about. */
@@ -95,6 +95,11 @@ export interface RepairStep {
   state: string | null;
   reason: string | null;
   owner: Owner | null;
+  /**
+   * The last reply of the turn, and of its newest retry: a store that has one of them whole has the answer, and needs
+   * no mark.
+   */
+  streamIds: string[];
 }
 
 /** As the view of that name has it. */
@@ -136,8 +141,8 @@ export function turnsOf(sessionId: string, facts: AuditFacts): AuditedTurn[] {
       takenBack: one["taken_back"] === true,
       submissionLost: one["submission_lost"] === true,
       answered: one["answered"] === true,
-      owner: (one["owner"] ?? null) as Owner | null,
-      lastOwner: (one["last_owner"] ?? null) as Owner | null,
+      owner: ownerOf(one["owner"]),
+      lastOwner: ownerOf(one["last_owner"]),
     };
   });
 }
@@ -186,7 +191,8 @@ export function planOf(
     const isAnswered = turn.answered || last.answered || last.state === "completed";
     if (turn.state === "interrupted" && !isAnswered) {
       const message = { role: "system", content: `[interrupted: ${turn.reason || "unknown"}]` };
-      steps.push(step(turn, "mark_interrupted", message));
+      const ends = new Set([turn, last].flatMap((of) => of.streamIds.slice(-1)));
+      steps.push({ ...step(turn, "mark_interrupted", message), streamIds: [...ends] });
     }
   }
   return steps.filter((one) => !done.has(one.key));
@@ -301,7 +307,15 @@ function step(turn: AuditedTurn, op: RepairStep["op"], message: Record<string, u
     state: turn.state,
     reason: turn.reason,
     owner: turn.lastOwner,
+    streamIds: [],
   };
+}
+
+/** In this client's words. */
+function ownerOf(told: unknown): Owner | null {
+  const camel = (name: string): string => name.replace(/_([a-z])/g, (_, letter: string) => letter.toUpperCase());
+  if (told === undefined || told === null) return null;
+  return Object.fromEntries(Object.entries(told).map(([name, one]) => [camel(name), one as unknown]));
 }
 
 function callIds(calls: unknown): string[] {

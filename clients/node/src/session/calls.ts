@@ -6,7 +6,7 @@
  * (`argumentChecks.ts`), what an entry may hold (the daemon says).
  */
 
-import type { Kind, Kinds } from "../encoding/argumentChecks.ts";
+import type { Kind, Kinds, OnlyWith } from "../encoding/argumentChecks.ts";
 import type * as types from "./entries.ts";
 
 export const SIDE_EFFECTS = ["none", "read", "workspace-write", "external-write", "network", "process"] as const;
@@ -95,10 +95,11 @@ const RESUME: Of<types.ResumeOptions> = {
   timeoutMs: "milliseconds",
 };
 
-/** given: by place, and needed. options: by name. */
+/** given: by place, and needed. options: by name. onlyWith: those that belong to some words of another argument. */
 export interface Call {
   readonly given?: Kinds;
   readonly options?: Kinds;
+  readonly onlyWith?: OnlyWith;
 }
 
 export const CLIENT_CALLS = {
@@ -133,7 +134,11 @@ export const SESSION_CALLS = {
   checkpointWorkspace: { given: { root: "text" }, options: { files: "paths" } },
   resumeCheck: { options: RESUME_CHECK },
   explain: { options: RESUME_CHECK },
-  settle: { given: { callId: "entry", word: SETTLED }, options: SETTLE },
+  settle: {
+    given: { callId: "entry", word: SETTLED },
+    options: SETTLE,
+    onlyWith: { result: ["word", ["ran"]], scope: ["word", ["granted"]], expiresAt: ["word", ["granted"]] },
+  },
   adopt: { options: { streamId: "id" } },
 } as const satisfies Record<string, Call>;
 

@@ -273,7 +273,7 @@ export class Session {
 
   // --- the gate ---
 
-  /** May the work go on? What the gate says; null where nothing was ever kept of the id. */
+  /** May the work go on? What the gate says; null where nothing is kept of the id. */
   async resumeCheck(options: types.ResumeCheckOptions = {}): Promise<Gate | null> {
     checkCall(CALLS.resumeCheck, {}, options);
     return resumeCheck(this.log, options);

@@ -64,17 +64,19 @@ export interface Explanation extends Record<string, unknown> {
   refused: Record<string, unknown>[];
   unknown: Record<string, unknown>[];
   saying: Record<string, unknown>[];
+  /** Replies of turns that went, and that no message of the session has; of an older daemon undefined. */
+  said_elsewhere?: Record<string, unknown>[];
   verified: Record<string, unknown>[];
   spent: Record<string, unknown>;
   may: Record<string, unknown>[];
 }
 
-/** May the work go on? null where nothing was ever kept of the id. */
+/** May the work go on? null where nothing is kept of the id. */
 export async function resumeCheck(log: SessionLog, options: ResumeCheckOptions): Promise<Gate | null> {
   return (await ofGate(log, "resume", options)) as Gate | null;
 }
 
-/** What was done, what is open, what may be done now. null where nothing was ever kept of the id. */
+/** What was done, what is open, what may be done now. null where nothing is kept of the id. */
 export async function explain(log: SessionLog, options: ResumeCheckOptions): Promise<Explanation | null> {
   return (await ofGate(log, "explain", options)) as Explanation | null;
 }
@@ -142,18 +144,22 @@ export function oneCall(
   which: { turn?: EntryId; streamId?: string; n?: number } = {},
 ): GateCall {
   const calls = gate?.calls ?? [];
-  const found = calls.filter(
-    (one) =>
-      one.call_id === callId &&
-      [undefined, one.turn].includes(idOf(which.turn)) &&
-      [undefined, one.stream].includes(which.streamId) &&
-      [undefined, one.n].includes(which.n) &&
-      (one.may !== "read_result" || one.settled !== null),
-  );
+  const given: Record<string, unknown> = present({ turn: idOf(which.turn), stream: which.streamId, n: which.n });
+  const names = Object.keys(given);
+  const ofId = calls.filter((one) => one.call_id === callId && (one.may !== "read_result" || one.settled !== null));
+  const found = ofId.filter((one) => names.every((name) => one[name] === given[name]));
+  if (found.length === 0 && ofId.length > 0) {
+    const misfits = names.filter((name) => !ofId.some((one) => one[name] === given[name]));
+    const wrong = misfits.length > 0 ? misfits : names;
+    const got = wrong.map((name) => `${name} ${String(given[name])}`).join(", ");
+    const places = ofId.map((one) => wrong.map((name) => `${name} ${String(one[name])}`).join(", "));
+    const text = `no open call ${callId} is of that ${wrong.join(" and ")}`;
+    throw new Refused("unknown_call", got, [...new Set(places)].join("; "), text);
+  }
   if (found.length === 0) {
     const open = calls.filter((one) => one.may !== "read_result").map((one) => one.call_id);
-    const names = [...new Set(open)].sort().join(", ");
-    throw new Refused("unknown_call", callId, names || "no call is open", "no open call has that id");
+    const ids = [...new Set(open)].sort().join(", ");
+    throw new Refused("unknown_call", callId, ids || "no call is open", "no open call has that id");
   }
   if (found.length > 1) {
     const text = "several calls have that id: turn, streamId, n (--turn, --stream, --n) say which";

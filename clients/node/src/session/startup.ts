@@ -6,8 +6,9 @@
  *
  * Session by session: what the user said and the store lacks, then what the dead process had said, then the mark
  * behind it, then the reply is resolved: so a store that keeps its rows in the order in which they came has them as
- * they were. Of a reply with an open call the gate is asked before it goes. At last the audit, which finds what
- * nothing can put back.
+ * they were. Of a reply with an open call the gate is asked before it goes; where its session has no log, in which
+ * that call would stay, the reply stays until somebody settles the call. At last the audit, which finds what nothing
+ * can put back.
  *
  * Invariants: each step is one that may be done again, under a key of its own; a reply is resolved behind the last of
  * its saves. So whoever is killed anywhere in it runs it again, and who runs it twice changes nothing.
@@ -42,11 +43,16 @@ export interface Store {
 export interface Startup {
   /** Stream ids of replies that were saved and resolved. */
   adopted: string[];
+  /**
+   * Stream ids of replies that were saved and not resolved: nothing else would say of their open calls; each run says
+   * so, until `settle()`.
+   */
+  kept: string[];
   /** Messages. */
   saved: number;
   /** Turns, or streams of replies without one. */
   marked: string[];
-  /** Of sessions with a call that may have run in a reply that was resolved, what the gate said before. */
+  /** Of sessions with a call that may have run in a reply of either, what the gate said before. */
   gates: Record<string, Gate | null>;
   /** Of the audit behind all. */
   report: Report;
@@ -72,13 +78,14 @@ interface Asked {
 export async function startup(client: Asked, store: Store, options: { prefix?: string } = {}): Promise<Startup> {
   checkCall(CLIENT_CALLS.startup, { client, store }, options);
   const { prefix = "" } = options;
-  const made: Startup = { adopted: [], saved: 0, marked: [], gates: {}, report: joined([]) };
+  const made: Startup = { adopted: [], kept: [], saved: 0, marked: [], gates: {}, report: joined([]) };
   const orphans = (await client.orphans()).filter((one) => one.sessionId.startsWith(prefix));
   const listed = (await client.sessions(prefix)).map((one) => one.sessionId);
   for (const sessionId of new Set([...listed, ...orphans.map((one) => one.sessionId)])) {
     const replies = orphans.filter((one) => one.sessionId === sessionId);
-    const plan = listed.includes(sessionId) ? await planOf(client, store, sessionId) : [];
-    await broughtUp(client, store, sessionId, replies, plan, made);
+    const isListed = listed.includes(sessionId);
+    const plan = isListed ? await planOf(client, store, sessionId) : [];
+    await broughtUp(client, store, sessionId, replies, isListed, plan, made);
   }
   const reports: Report[] = [];
   for (const name of prefix === "" ? [undefined] : listed) {
@@ -92,6 +99,7 @@ async function broughtUp(
   store: Store,
   sessionId: string,
   orphans: readonly PartialReply[],
+  isListed: boolean,
   plan: readonly RepairStep[],
   made: Startup,
 ): Promise<void> {
@@ -106,7 +114,10 @@ async function broughtUp(
   for (const message of messages) await store.save(sessionId, message);
   made.saved += messages.length;
   const marks = new Map<string, string>();
-  for (const one of plan) if (one.op === "mark_interrupted") marks.set(one.turnId, one.reason || "unknown");
+  for (const one of plan) {
+    if (one.op !== "mark_interrupted" || (await hasAny(store, one.streamIds))) continue;
+    marks.set(one.turnId, one.reason || "unknown");
+  }
   for (const reply of orphans) {
     const isSilent = reply.turnId === null && reply.messages().length === 0;
     if (isSilent) marks.set(reply.streamId, reply.lostReason || "unknown");
@@ -121,11 +132,21 @@ async function broughtUp(
     await unlessRefused(async () => {
       if (reply.segments.some((one) => one.kind === "tool" && one.outcome === "unknown")) {
         made.gates[sessionId] = await client.session(sessionId).resumeCheck();
+        if (!isListed) {
+          made.kept.push(reply.streamId);
+          return;
+        }
       }
       await client.resolve(reply.streamId, reply.lastSeq);
       made.adopted.push(reply.streamId);
     });
   }
+}
+
+/** It has one of these replies whole: the program saved it before it was killed. */
+async function hasAny(store: Store, streamIds: readonly string[]): Promise<boolean> {
+  for (const streamId of streamIds) if (await store.has(streamId)) return true;
+  return false;
 }
 
 /** None where the session cannot be read: the audit says so. What one is refused keeps no other from its turn. */

@@ -19,7 +19,7 @@ import { Daemon, PACKAGE } from "../support/daemon.js";
 type Words = string | string[];
 const { kinds, calls, hashes } = JSON.parse(readFileSync(join(PACKAGE, "../vectors/calls.json"), "utf8")) as {
   kinds: { kind: string; takes: unknown[]; refuses: unknown[] }[];
-  calls: { call: string; arguments: Record<string, Words> }[];
+  calls: { call: string; arguments: Record<string, Words>; only_with?: Record<string, [string, string[]]> }[];
   hashes: { tools: unknown; hash: string }[];
 };
 const TABLES: Record<string, Readonly<Record<string, Call>>> = {
@@ -63,10 +63,12 @@ function inWords(verb: string, given: Record<string, Words>): Record<string, Wor
 
 test("each call of the Python client is here, with arguments of the same kinds", () => {
   const seen: string[] = [];
-  for (const { call, arguments: given } of calls) {
+  for (const { call, arguments: given, only_with: rules = {} } of calls) {
     const [holder, name] = call.includes(".") ? (call.split(".") as [string, string]) : ["client", call];
     const verb = camel(name);
-    const { given: places = {}, options = {} } = TABLES[holder]![verb]!;
+    const { given: places = {}, options = {}, onlyWith = {} } = TABLES[holder]![verb]!;
+    const theirRules = Object.entries(rules).map(([one, [other, words]]) => [camel(one), [camel(other), words]]);
+    assert.deepEqual(onlyWith, Object.fromEntries(theirRules), call);
     seen.push(`${holder}.${verb}`);
     const theirs = Object.entries(inWords(verb, given)).filter(([, kind]) => kind !== undefined);
     assert.deepEqual({ ...places, ...options }, Object.fromEntries(theirs), call);
@@ -121,6 +123,12 @@ test("every argument of every call is looked at before anything is sent", async 
     }
   }
   assert.ok(looked > 120, `${looked}`);
+  const ofWords = { result: "x", scope: {}, expiresAt: new Date(0) };
+  for (const [name, value] of Object.entries(ofWords)) {
+    const told = new RegExp(`^${name} is of word (ran|granted), got it with 'did_not_run'$`);
+    await assert.rejects(session.settle("c", "did_not_run", { [name]: value }), { message: told });
+  }
+  assert.equal(await session.settle("c", "did_not_run", { result: null }).catch((error) => error.code), "unknown_call");
   assert.deepEqual(await session.events(), before);
   assert.deepEqual(await client.sessions(), await client.sessions("given"));
 });

@@ -73,6 +73,44 @@ test("a store gets what a crash left, whichever change it was killed at, and onc
   }
 });
 
+test("a whole answer is never marked, an open call without a log told, however often it runs", async (t) => {
+  const daemon = await Daemon.started(t);
+  const python = process.env["WALLD_COMMAND"]?.replace(/walld$/, "python") ?? join(PACKAGE, "../../.venv/bin/python");
+  const code = `
+import os, sys, walld_client
+client = walld_client.connect(sys.argv[1], app="a")
+def asked(name, **named):
+    return client.session(name).submit("q", message_id=name).reply(stream_id=f"{name}-r", **named)
+ended, saved, cut = asked("ended", auto_release=False), asked("saved"), asked("cut")
+alone = client.reply("alone", stream_id="alone-r")
+alone.tool("deploy", {}, call_id="c")
+alone.drain(30, "synced")
+for one in (ended, saved, cut):
+    one.token("said")
+ended.end()
+for one in (ended, saved, cut):
+    one.drain(30, "synced")
+os.kill(os.getpid(), 9)
+`;
+  assert.equal(spawnSync(python, ["-c", code, daemon.socket], { encoding: "utf8" }).signal, "SIGKILL");
+  const client = daemon.client({ app: "a" });
+  await until(async () => (await client.orphans()).length === 4, "four orphans");
+  const store = new Rows();
+  store.save("saved", { _key: "saved-r", role: "assistant", content: "said" });
+  const marked: string[] = [];
+  for (let run = 0; run < 3; run += 1) {
+    const made = await startup(client, store);
+    marked.push(...made.marked);
+    assert.deepEqual([made.kept, Object.keys(made.gates)], [["alone-r"], ["alone"]]); // told until it is settled
+  }
+  await client.session("alone").settle("c", "did_not_run");
+  assert.deepEqual((await startup(client, store)).adopted, ["alone-r"]);
+  const [cut] = await client.repairPlan("cut", { present: ["cut"] });
+  assert.deepEqual(marked, [cut!.turnId]);
+  assert.deepEqual(cut!.streamIds, ["cut-r"]);
+  assert.equal((await client.session("ended").resumeCheck())!.boundary, "answered");
+});
+
 test("an audit and a plan say what those of the Python client say", async (t) => {
   const daemon = await Daemon.started(t);
   await crashed(daemon, "s1", "s2");
@@ -97,9 +135,17 @@ print(json.dumps(told))
   const theirs = JSON.parse(stdout || stderr) as unknown[];
   const snake = (name: string) => name.replace(/[A-Z]/g, (letter) => `_${letter.toLowerCase()}`);
   const inWords = (value: object, ...names: string[]): Record<string, unknown> =>
-    Object.fromEntries(Object.entries(value).map(([name, one]) => [names.includes(name) ? name : snake(name), one]));
+    Object.fromEntries(
+      Object.entries(value).map(([name, one]) => [
+        names.includes(name) ? name : snake(name),
+        name === "owner" && one !== null ? inWords(one as object) : (one as unknown),
+      ]),
+    );
   const told = (report: Report) => ({ ...report, findings: report.findings.map((one) => inWords(one)) });
   const ours: unknown[] = [];
+  const [step] = await client.repairPlan("s1", { present: () => false });
+  const fields = ["boot", "pid", "seen", "sinceMs", "streamId", "turn"];
+  assert.deepEqual(Object.keys(step!.owner!).sort(), fields); // in this client's words
   const isThere = (turn: { sessionId: string }) => (turn.sessionId === "s1" ? false : null);
   for (const present of [undefined, ["m1"], isThere]) {
     const how = present === undefined ? {} : { present };

@@ -143,7 +143,9 @@ class RepairStep(msgspec.Struct, frozen=True, kw_only=True):
     op: "materialise_user_message" adds `message`; "mark_interrupted" adds a visible mark, `message`
     is a text for it that stands behind the turn. state, reason: of the turn. owner: the process
     that last advanced it (turn, pid, boot, since_ms; seen: it lives, and asks), None where an older
-    daemon does not tell. A turn that another process is at work on is in no plan.
+    daemon does not tell. A turn that another process is at work on is in no plan. stream_ids: the
+    last reply of the turn, and of its newest retry: a store that has one of them whole has the
+    answer, and needs no mark.
     """
 
     key: str
@@ -156,6 +158,7 @@ class RepairStep(msgspec.Struct, frozen=True, kw_only=True):
     state: str | None = None
     reason: str | None = None
     owner: dict[str, Any] | None = None
+    stream_ids: list[str] = []
 
 
 def turns_of(session_id: str, facts: Mapping[str, Any]) -> list[AuditedTurn]:
@@ -305,7 +308,9 @@ def plan_of(session_id: str, facts: Mapping[str, Any], present: AwaitedPresent) 
         is_answered = turn.answered or last.answered or last.state == "completed"
         if turn.state == "interrupted" and not is_answered:
             message = {"role": "system", "content": f"[interrupted: {turn.reason or 'unknown'}]"}
-            steps.append(_step(turn, "mark_interrupted", message))
+            step = _step(turn, "mark_interrupted", message)
+            ends = dict.fromkeys(one for of in (turn, last) for one in of.stream_ids[-1:])
+            steps.append(msgspec.structs.replace(step, stream_ids=list(ends)))
     return [step for step in steps if step.key not in done]
 
 

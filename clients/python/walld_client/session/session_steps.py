@@ -14,7 +14,7 @@ import os
 import time
 from collections.abc import Callable, Mapping, Sequence
 from hashlib import sha256
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 from walld_client.argument_checks import (
     Beginning,
@@ -24,6 +24,7 @@ from walld_client.argument_checks import (
     Files,
     Ident,
     Name,
+    OnlyWith,
     Path,
     PathOrDict,
     Place,
@@ -58,6 +59,8 @@ __all__ = ["SessionSteps", "of_call", "one_call"]
 
 _log = logging.getLogger("walld")
 _SETTLED = ("ran", "did_not_run", "granted", "denied")
+_OF_RAN = OnlyWith("word", ("ran",))
+_OF_GRANTED = OnlyWith("word", ("granted",))
 _TOLD = ("illegal_tool", "unknown_tool")
 """The call has a result already, or no journal has the call."""
 _TRIES_MAX = 32
@@ -255,7 +258,8 @@ class SessionSteps(Appending):
         workspace: PathOrDict | None = None,
         policy: Mapping[str, str] | Callable[[dict[str, Any]], str] | None = None,
     ) -> Steps[dict[str, Any] | None]:
-        """May the work go on? What the gate says; None where nothing was ever kept of the id.
+        """May the work go on? What the gate says; None where nothing is kept of the id: also
+        of one without a log whose replies were resolved or went for their age.
 
         workspace: its root, or a fingerprint made elsewhere, to compare with what it was. policy:
         what you allow now: {tool: "allow" | "ask" | "deny"}, "*" for any other tool, or a function
@@ -274,7 +278,7 @@ class SessionSteps(Appending):
         state: live | waits | blocked | cut | done. asked, done, refused, unknown, saying, spent,
         verified; may: a row for each thing that is open, with the commands, or the Python, for it.
         Long texts are cut, and their length is told. Arguments are those of `resume_check`. None
-        where nothing was ever kept of the id; Unsupported where the daemon knows no such view.
+        where nothing is kept of the id; Unsupported where the daemon knows no such view.
         """
         return (yield from self._of_gate("explain", workspace, policy))
 
@@ -297,11 +301,11 @@ class SessionSteps(Appending):
         call_id: EntryId,
         word: Literal["ran", "did_not_run", "granted", "denied"],
         *,
-        result: Any = None,
+        result: Annotated[Any, _OF_RAN] = None,
         note: str | None = None,
         by: str | None = None,
-        scope: Dict | None = None,
-        expires_at: Time | None = None,
+        scope: Annotated[Dict, _OF_GRANTED] | None = None,
+        expires_at: Annotated[Time, _OF_GRANTED] | None = None,
         turn: EntryId | None = None,
         stream_id: Ident | None = None,
         n: Count | None = None,
@@ -309,11 +313,11 @@ class SessionSteps(Appending):
     ) -> Steps[Entry]:
         """Say what became of a call of which nobody knows, or whether it may run; synced.
 
-        ran, did_not_run: it did; the model is told so, with `result` where you have it. granted: it
-        may run, though it may have run before; until `expires_at`, seconds since 1970, and for a
-        call with these fields of its intent (`scope`). denied: it may not. by: who says it. turn,
-        stream_id: of the call, where several have that id; n: the n-th of that id, as
-        `resume_check` counts them. The newest word counts. What the newest says already, whoever
+        ran, did_not_run: it did; the model is told so, of one that ran with `result` where you have
+        it. granted: it may run, though it may have run before; until `expires_at`, seconds since
+        1970, and for a call with these fields of its intent (`scope`). denied: it may not. by: who
+        says it. turn, stream_id: of the call, where several have that id; n: the n-th of that id,
+        as `resume_check` counts them. The newest word counts. What the newest says already, whoever
         says it now (`by`, `note`), is that entry; else it is a new one: a later `expires_at` renews
         a grant.
 
@@ -652,15 +656,21 @@ def one_call(
 ) -> dict[str, Any]:
     """The call that is meant, as the gate judges it. Raises Refused."""
     calls: list[dict[str, Any]] = [] if gate is None else gate["calls"]
-    found = [
+    which = {"turn": turn, "stream": stream_id, "n": n}
+    given = {name: value for name, value in which.items() if value is not None}
+    of_id = [
         one
         for one in calls
-        if one["call_id"] == call_id
-        and turn in (None, one["turn"])
-        and stream_id in (None, one["stream"])
-        and n in (None, one.get("n"))
-        and (one["may"] != "read_result" or one["settled"] is not None)
+        if one["call_id"] == call_id and (one["may"] != "read_result" or one["settled"] is not None)
     ]
+    found = [one for one in of_id if all(one.get(name) == given[name] for name in given)]
+    if not found and of_id:
+        fits = {name for name in given if any(one.get(name) == given[name] for one in of_id)}
+        wrong_ones = [name for name in given if name not in fits] or list(given)
+        got = ", ".join(f"{name} {given[name]}" for name in wrong_ones)
+        there = [", ".join(f"{name} {one.get(name)}" for name in wrong_ones) for one in of_id]
+        text = f"no open call {call_id} is of that {' and '.join(wrong_ones)}"
+        raise Refused("unknown_call", got, "; ".join(dict.fromkeys(there)), text)
     if not found:
         names = ", ".join(sorted({one["call_id"] for one in calls if one["may"] != "read_result"}))
         raise Refused(

@@ -6,7 +6,8 @@ store (the application's), what a plan or an audit says (`session/audit.py`).
 Session by session: what the user said and the store lacks, then what the dead process had said,
 then the mark behind it, then the reply is resolved: so a store that keeps its rows in the order in
 which they came has them as they were. Of a reply with an open call the gate is asked before it
-goes. At last the audit, which finds what nothing can put back.
+goes; where its session has no log, in which that call would stay, the reply stays until somebody
+settles the call. At last the audit, which finds what nothing can put back.
 
 Invariants: each step is one that may be done again, under a key of its own; a reply is resolved
 behind the last of its saves. So whoever is killed anywhere in it runs it again, and who runs it
@@ -69,11 +70,14 @@ class AsyncStore(Protocol):
 
 class Startup(msgspec.Struct, frozen=True, kw_only=True):
     """What was done. adopted: stream ids of replies that were saved and resolved. saved: messages.
-    marked: turns, or streams of replies without one. gates: of sessions with a call that may have
-    run in a reply that was resolved, what the gate said before. report: of the audit behind all.
+    marked: turns, or streams of replies without one. kept: stream ids of replies that were saved
+    and not resolved: nothing else would say of their open calls; each run says so, until
+    `settle()`. gates: of sessions with a call that may have run in a reply of either, what the gate
+    said before. report: of the audit behind all.
     """
 
     adopted: list[str]
+    kept: list[str]
     saved: int
     marked: list[str]
     gates: dict[str, dict[str, Any]]
@@ -115,6 +119,7 @@ def _steps(client: Any, store: Any, prefix: str) -> Steps[Startup]:
         audited.append(report)
     return Startup(
         adopted=[stream for one in made for stream in one.adopted],
+        kept=[stream for one in made for stream in one.kept],
         saved=sum(one.saved for one in made),
         marked=[turn for one in made for turn in one.marked],
         gates={session: gate for one in made for session, gate in one.gates.items()},
@@ -143,7 +148,10 @@ def _of_session(
             ]
     for message in messages:
         yield from _came(store.save(session_id, message))
-    marks = {one.turn_id: one.reason or "unknown" for one in plan if one.op == "mark_interrupted"}
+    marks: dict[str, str] = {}
+    for step in plan:
+        if step.op == "mark_interrupted" and not (yield from _has_any(store, step.stream_ids)):
+            marks[step.turn_id] = step.reason or "unknown"
     for reply in orphans:
         if reply.turn_id is None and not reply.messages():
             marks[reply.stream_id] = reply.lost_reason or "unknown"
@@ -153,15 +161,28 @@ def _of_session(
             yield from _came(store.mark(session_id, turn, reason))
             marked.append(turn)
     adopted: list[str] = []
+    kept: list[str] = []
     gates: dict[str, dict[str, Any]] = {}
     for reply in orphans:
         with suppress(Refused):  # it grew, or its owner is back: the next run has it, or its owner
             if any(one.kind == "tool" and one.outcome == _OPEN for one in reply.segments):
                 gates[session_id] = yield from _came(client.session(session_id).resume_check())
+                if not is_listed:
+                    kept.append(reply.stream_id)
+                    continue
             yield from _came(client.resolve(reply.stream_id, reply.last_seq))
             adopted.append(reply.stream_id)
     saved = len(messages)
-    return Startup(adopted=adopted, saved=saved, marked=marked, gates=gates, report=joined([]))
+    done = {"adopted": adopted, "kept": kept, "marked": marked}
+    return Startup(saved=saved, gates=gates, report=joined([]), **done)
+
+
+def _has_any(store: Any, stream_ids: list[str]) -> Steps[bool]:
+    """The store has one of these replies whole: the program saved it before it was killed."""
+    for stream_id in stream_ids:
+        if (yield from _came(store.has(stream_id))):
+            return True
+    return False
 
 
 def _came(value: Any) -> Steps[Any]:

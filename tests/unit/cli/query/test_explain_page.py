@@ -33,7 +33,7 @@ def test_of_the_four_questions_each_has_an_answer() -> None:
     assert at == sorted(at)
     assert [lines[one + 1] for one in at] == [
         "  no call that is known to have run",
-        "  every reply is in the session",
+        "  nothing: each reply of a turn is in the session",
         "  of each call it is known whether it ran",
         "  nothing is open",
     ]
@@ -133,3 +133,32 @@ def test_a_call_that_waits_is_shown_with_its_arguments() -> None:
         "      walld session settle s c --grant  # yes, it may run",
         "      walld session settle s c --deny   # no, it may not",
     ]
+
+
+def test_no_reply_is_said_to_be_in_the_session_that_is_not() -> None:
+    log = Log()
+    log.submit("t")
+    log.add("turn_assistant_started", {"stream_id": "r"}, turn="t")
+    text = told(log)
+    assert "each reply of a turn is in the session" not in text
+    assert "reply r, turn t: it was resolved, or released without" in text
+
+
+def test_a_no_to_a_call_that_may_have_run_says_who_and_why() -> None:
+    log = Log()
+    log.submit("t")
+    more = {"side_effect": "external-write", "resume_policy": "never-rerun"}
+    for call in ("k3", "k4"):
+        log.tool("t", call, "started", **more)
+    of = {"turn": "t", "call_id": "k3"}
+    denied = {"of": of, "word": "denied", "by": "ann", "note": "never!"}
+    log.add("tool_settled", denied, leaf=False)
+    rows = explain(log.events)["unknown"]
+    names = ("denied_by", "denied_by_name", "denied_because")
+    assert [tuple(one[name] for name in names) for one in rows] == [
+        ("user", "ann", "never!"),
+        (None, None, None),
+    ]
+    text = " ".join(told(log).split())
+    assert "denied by the user (ann); it may have run before that" in text
+    assert "because: never!" in text

@@ -38,6 +38,47 @@ def test_what_is_said_again_is_synced_as_the_first(client: Coloured, ledger: Fak
     assert ledger.types("S") == ["tool_settled"] * 2
 
 
+@pytest.mark.parametrize("word", ["did_not_run", "granted", "denied"])
+def test_what_a_call_gave_is_of_one_that_ran(
+    client: Coloured, ledger: FakeLedger, word: str
+) -> None:
+    """Kept beside another word it would go to the model in the place of that word."""
+    told = f"^result is of word ran, got it with '{word}'$"
+    with pytest.raises(ValueError, match=told):
+        client.session("S").settle("c1", word, result="x")
+    if word != "granted":
+        for one in ({"expires_at": 10}, {"scope": {"tool": "deploy"}}):
+            (name,) = one
+            with pytest.raises(ValueError, match=f"^{name} is of word granted, got it with"):
+                client.session("S").settle("c1", word, **one)
+    assert ledger.asked == []
+
+
+@pytest.mark.parametrize(
+    ("which", "got", "limit", "text"),
+    [
+        ({"n": 99}, "n 99", "n 1; n 2", "no open call c1 is of that n"),
+        ({"turn": "x"}, "turn x", "turn t1; turn None", "no open call c1 is of that turn"),
+        ({"turn": "t1", "stream_id": "x"}, "stream x", "stream None; stream r", "of that stream"),
+        ({"turn": "t1", "n": 2}, "turn t1, n 2", "turn t1, n 1; turn None, n 2", "turn and n"),
+    ],
+)
+def test_what_of_a_call_does_not_fit_is_named(
+    client: Coloured, ledger: FakeLedger, which: dict[str, Any], got: str, limit: str, text: str
+) -> None:
+    client.session("S").append("a")
+    ledger.views["resume"] = gate(None)
+    (call,) = ledger.views["resume"]["calls"]
+    ledger.views["resume"]["calls"] = [
+        call | {"n": 1},
+        call | {"n": 2, "turn": None, "stream": "r"},
+    ]
+    with pytest.raises(walld_client.Refused, match=text) as refused:
+        client.session("S").settle("c1", "ran", **which)
+    assert (refused.value.code, refused.value.got) == ("unknown_call", got)
+    assert refused.value.limit == limit
+
+
 def test_a_settlement_is_not_judged_for_ever(client: Coloured, ledger: FakeLedger) -> None:
     """Whenever the session was asked for, somebody appends: a hundred times."""
     session = client.session("S")

@@ -10,6 +10,7 @@ from session_log import Log
 from walld.sessions.gate.resume import resume
 from walld.sessions.state.account import Unreleased
 from walld.sessions.state.events import check_payload
+from walld.sessions.views.messages import messages
 
 ASKS = {"side_effect": "external-write", "resume_policy": "never-rerun"}
 
@@ -150,6 +151,20 @@ def test_a_call_of_the_gate_has_its_arguments(given: Any, told: Any, cut: int | 
     (row,) = gate["calls"]
     assert (row["arguments"], row["arguments_cut"]) == (told, cut)
     assert "arguments" not in gate["tools"][0]
+
+
+def test_what_an_older_client_kept_beside_did_not_run_is_no_result() -> None:
+    log = Log()
+    log.submit("t")
+    log.tool("t", "c1", "started", **ASKS)
+    ((_, of),) = names(log)
+    log.add("tool_settled", {"of": of, "word": "did_not_run", "result": "x"}, leaf=False)
+    (call,) = (messages(log.events) or [])[-1]["tool_calls"]
+    assert (call["outcome"], call["synthetic"]) == ("not_run", "not_run")
+    assert call["result"] == "This call did not run."
+    log.add("tool_settled", {"of": of, "word": "ran", "result": "y"}, leaf=False)
+    (call,) = (messages(log.events) or [])[-1]["tool_calls"]
+    assert (call["outcome"], call["result"]) == ("done", "y")
 
 
 @pytest.mark.parametrize("word", ["ran", "did_not_run"])

@@ -202,3 +202,33 @@ def test_an_undone_message_says_so() -> None:
     log.say("user", "no")
     log.add("undo", {"n": 1})
     assert [one["gone"] for one in explain(log.events)["asked"]] == ["", "undone"]
+
+
+def test_a_reply_that_no_message_has_is_named_and_how_it_went() -> None:
+    log = Log()
+    for turn, streams in (("a", "rs"), ("b", "x"), ("c", "yz")):
+        log.submit(turn)
+        for stream in streams:
+            log.add("turn_assistant_started", {"stream_id": stream}, turn=turn)
+    log.add("message", {"role": "assistant", "content": "here", "_wal_stream": "r"}, turn="a")
+    log.add("model_call", {"stream": "x", "calls": [], "answer": True}, turn="b", leaf=False)
+    log.add("reply_expired", {"stream": "y", "characters": 9, "calls": 0}, turn="c", leaf=False)
+    log.add("reply_expired", {"stream": "alone", "characters": 9, "calls": 0}, leaf=False)
+    saying = Unreleased("z", "c", [{"role": "assistant", "content": "so far"}], False)
+    told = explain(log.events, replies=[saying])["said_elsewhere"]
+    assert told == [
+        {"stream_id": "s", "turn": "a", "how": "taken"},
+        {"stream_id": "x", "turn": "b", "how": "answered"},
+        {"stream_id": "y", "turn": "c", "how": "expired"},
+        {"stream_id": "alone", "turn": None, "how": "expired"},
+    ]
+    log.add("forked", {"session": "source"})
+    assert [one["stream_id"] for one in explain(log.events)["said_elsewhere"]] == ["y", "alone"]
+
+
+def test_that_it_came_with_a_fork_or_an_import_is_noted_once() -> None:
+    log = Log()
+    for at in ("e1", "e1", "e2"):
+        log.add("forked", {"session": "source", "at": at}, leaf=False)
+    kinds = [(one["kind"], one["at"]) for one in explain(log.events)["notes"]]
+    assert kinds == [("fork", "e1"), ("fork", "e2")]
