@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 from walld.cli.page import Page, Word, cell, cut, maps, plain
-from walld.cli.show import time
+from walld.cli.show import CUT_OFF, time
 from walld.escape import escaped_line
 
 __all__ = ["render_explanation"]
@@ -202,14 +202,14 @@ class _Drawer:
 
     def _saying(self, row: Mapping[str, Any]) -> None:
         speaks = row["status"] == "live" and row["owner_alive"]
-        whole = "so far" if speaks else "cut" if row["partial"] else "whole"
+        is_cut = row["partial"] or not row.get("ended", True)  # an older daemon does not say
+        whole = "cut" if row["partial"] else CUT_OFF if is_cut else "whole"
+        whole = "so far" if speaks else whole
         whys = () if speaks else ("lost_reason", "partial_reason")
         why = next((cell(row[one]) for one in whys if row[one]), "")
         owner = "its process lives" if row["owner_alive"] else "its process is gone"
         first: list[Word] = [(None, _at(row["last_event_at_ms"]))]
-        first.append(
-            ("yellow" if row["partial"] else "green", whole + (f" ({why})" if why else ""))
-        )
+        first.append(("yellow" if is_cut else "green", whole + (f" ({why})" if why else "")))
         first.append((None, f"{len(row['text'])} characters"))
         first.append((None, owner))
         turn = f", turn {cell(row['turn'])}" if row["turn"] is not None else ""

@@ -367,6 +367,7 @@ def _saying(reply: Unreleased) -> dict[str, Any]:
         "lost_reason": facts.get("lost_reason"),
         "partial": facts.get("partial", not reply.has_ended),
         "partial_reason": facts.get("partial_reason"),
+        "ended": reply.has_ended,
         "doubt": reply.unread,
         "error": facts.get("error"),
         "attempts": facts.get("attempts", 1),
