@@ -62,7 +62,7 @@ def is_answered(
     see those. waiting: the open calls. said: messages of replies that are not released.
     """
     turn_id = turn.state.turn_id
-    spoken = [*turn.said, *(one for one in said if one.turn == turn_id)]
+    spoken = [*turn.spoken, *(one for one in said if one.turn == turn_id)]
     last = spoken[-1] if spoken else None
     if last is None or last.type != "message" or last.payload.get("role") != "assistant":
         return False
@@ -187,7 +187,9 @@ def is_unseen(call: CallAccount, turn: TurnHistory) -> bool:
     ended = max(call.seqs.get("finished", 0), call.seqs.get("failed", 0))
     if not ended or "observed" in call.seqs or call.message is not None:
         return False
-    return not any(one.seq > ended and one.payload.get("role") == "assistant" for one in turn.said)
+    return not any(
+        one.seq > ended and one.payload.get("role") == "assistant" for one in turn.spoken
+    )
 
 
 def _artifact(call: CallAccount) -> str | None:

@@ -24,6 +24,7 @@ from walld.sessions.state.turns import TURN_STATES, TurnState
 
 __all__ = ["History", "TurnHistory", "calls_of", "history_of", "named_as"]
 
+_NAMES_TURN = frozenset(("_turn", "_wal_recovered"))
 _FORGET_EVENTS = 256
 """Between two times that what only a snapshot needs of their fold is let go of."""
 
@@ -31,15 +32,17 @@ _FORGET_EVENTS = 256
 class TurnHistory:
     """One turn. submitted: or, where that is malformed, the first that is known of it.
 
-    said: its submission and messages, in order.
+    said: its submission and messages, in order. spoken: the same, and what the model said that
+    names no turn: behind its submission, while that was the newest and open.
     """
 
-    __slots__ = ("ended", "said", "state", "submitted", "tools")
+    __slots__ = ("ended", "said", "spoken", "state", "submitted", "tools")
 
     def __init__(self, submitted: Event, state: TurnState, tools: list[CallAccount]) -> None:
         self.submitted = submitted
         self.state = state
         self.said: list[Event] = []
+        self.spoken: list[Event] = []
         self.tools = tools
         self.ended: Event | None = None
 
@@ -97,14 +100,32 @@ class History:
         elif event.type == "message":
             told = self.turns.get(turn_id)
             (self.loose if told is None else told.said).append(event)
+            if (spoken_in := told or self._spoken_in(event)) is not None:
+                spoken_in.spoken.append(event)
         elif event.type in TURN_STATES:
             self._turn(event)
+
+    def _spoken_in(self, event: Event) -> TurnHistory | None:
+        """The turn whose answer a message may be that names none. What was recovered is of the turn
+        of its reply, or of none.
+        """
+        payload = event.payload
+        if event.turn is not None or payload.get("role") != "assistant":
+            return None
+        if payload.keys() & _NAMES_TURN:
+            return None
+        turn = next(reversed(self.turns.values()), None)
+        if turn is None or turn.ended is not None:
+            return None
+        is_behind = self.state.parents.is_above(turn.submitted.seq, event.seq)
+        return turn if is_behind else None
 
     def _turn(self, event: Event) -> None:
         assert event.turn is not None, "check() wants one"
         turn = self.turns[event.turn]
         if event.type == "turn_submitted":
             turn.said.append(event)
+            turn.spoken.append(event)
         if turn.state.terminal_seq == event.seq:
             turn.ended = event
 

@@ -68,7 +68,7 @@ def _of(link: Link) -> tuple[str, dict[str, Any]]:
 
 def _last_words(turn: TurnHistory, said: Sequence[Event]) -> object:
     """Of the model, as text; "" where it said nothing."""
-    spoken = [*turn.said, *(one for one in said if one.turn == turn.state.turn_id)]
+    spoken = [*turn.spoken, *(one for one in said if one.turn == turn.state.turn_id)]
     messages = [one.payload for one in spoken if one.payload.get("role") == "assistant"]
     content = messages[-1].get("content") if messages else ""
     if not isinstance(content, list):

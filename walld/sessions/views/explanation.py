@@ -182,11 +182,12 @@ def _asked(events: Sequence[Event], account: History) -> list[dict[str, Any]]:
     became = fates(events)
     rows = [(turn.submitted.seq, _turn(turn, on_path, became)) for turn in account.turns.values()]
     loose: list[tuple[int, dict[str, Any]]] = []
+    of_turns = {id(event) for turn in account.turns.values() for event in turn.spoken}
     for event in account.loose:
         role = event.payload.get("role")
         if role == "user":
             loose.append((event.seq, _row(event, event.payload, on_path, became)))
-        elif role == "assistant" and loose:
+        elif role == "assistant" and loose and id(event) not in of_turns:
             _answer(loose[-1][1], event)
     return [row for _, row in sorted((*rows, *loose), key=lambda one: one[0])]
 
@@ -202,7 +203,7 @@ def _turn(turn: TurnHistory, on_path: set[str], became: Mapping[str, Fate]) -> d
         "retry_of": state.retry_of,
         "ended_at_ms": None if turn.ended is None else turn.ended.at_ms,
     }
-    for event in turn.said:
+    for event in turn.spoken:
         if event.type == "message" and event.payload.get("role") == "assistant":
             _answer(row, event)
     return row
