@@ -435,3 +435,56 @@ def test_a_sub_agent_is_not_done_while_a_call_of_it_may_have_run(
     daemon.reader.session("c").settle("d", "did_not_run")
     gate = session.resume_check()
     assert (gate["status"], [one["may"] for one in gate["calls"]]) == ("ok", ["read_result"])
+
+
+ANSWERED = """
+session = client.session('s'); turn = session.submit('q1', message_id='m', calls='journal')
+with turn.reply() as r: r.token('the old answer'); r.end()
+"""
+
+
+@pytest.mark.parametrize(
+    ("then", "boundary", "answer", "line"),
+    [
+        ("session.undo(1)", "before_intent", None, "an answer was undone"),
+        ("session.message('user', 'and'); session.undo(2)", "before_intent", None, "was undone"),
+        ("session.message('user', 'and'); session.undo(1)", "answered", "the old answer", "ed:"),
+        ("session.undo(2)", "answered", None, "an answer was undone"),
+        ("session.edit(session.events()[-1]['id'], 'new')", "answered", "new", "edited since:"),
+        (
+            "session.edit([{'role': 'user', 'content': 'q1'}])",
+            "answered",
+            "the old answer",
+            "(an answer was replaced)",
+        ),
+        (
+            "session.undo(1); session.message('assistant', 'another'); session.state()",
+            "answered",
+            "another",
+            "answered:",
+        ),
+    ],
+)
+def test_an_answer_that_was_taken_back_is_none_and_an_edited_one_is_what_it_is_now(
+    daemon: DaemonProcess,
+    agent: Obedient,
+    then: str,
+    boundary: str,
+    answer: str | None,
+    line: str,
+) -> None:
+    """Killed behind the undo: the gate said that there is an answer, explain told it."""
+    agent.do(ANSWERED + then)
+    agent.kill()
+    session = daemon.reader.session("s")
+    until(lambda: session.state()["turns"][0]["state"] == "interrupted", "the turn's end")
+    told = session.explain()
+    assert (session.resume_check()["boundary"], told["asked"][0]["answer"]) == (boundary, answer)
+    is_open = boundary != "answered"
+    assert [one["action"] for one in session.project("pending")] == ["answer_turn"] * is_open
+    plan = daemon.reader.repair_plan("s", present=["m"])
+    assert [one.op for one in plan] == ["mark_interrupted"] * is_open
+    assert told["state"] == ("cut" if is_open else "done")
+    shown = daemon.cli("explain", "s", "--socket", daemon.socket_path).stdout.decode()
+    assert line in shown
+    assert answer == "the old answer" or "the old answer" not in shown

@@ -132,8 +132,11 @@ class _Drawer:
         self.page.words(first, more, "  ")
         self._text(row["content"], row["content_cut"], "    ", "cyan")
         if row["answer"] is not None:
-            self._dim("answered, cut off:" if row["answer_partial"] else "answered:", "    ")
+            marks = [("cut off", row["answer_partial"]), ("edited since", row.get("answer_edited"))]
+            self._dim(", ".join(["answered", *(word for word, so in marks if so)]) + ":", "    ")
             self._text(row["answer"], row["answer_cut"], "      ")
+        if gone := cell(row.get("answer_gone")):  # an older daemon does not say
+            self._dim(f"(an answer was {gone})", "    ")
 
     def _call(self, row: Mapping[str, Any]) -> None:
         outcome = cell(row["outcome"])

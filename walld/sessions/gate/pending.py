@@ -83,6 +83,7 @@ def pending(
     workers: Sequence[Worker] = (),
     now_ms: int | None = None,
     processes: Mapping[NamedProcess, str] | None = None,
+    gone: Container[str] = (),
 ) -> list[dict[str, Any]]:
     """In order of seq. action: approve | decide_tool | run_tool | settle_tool | observe_tool |
     answer_turn; None of a call that another living process is at, or that still runs in the process
@@ -100,10 +101,11 @@ def pending(
     last_seq: the highest that was given, as far as is known. replies: those that are not released;
     the seq of a call that only such a one says is that of its turn's submission. workers: who lives
     and works on the session. now_ms: since 1970; without it no grant is too old. processes: of
-    those that starts name, running or gone; any other is unseen.
+    those that starts name, running or gone; any other is unseen. gone: ids of entries whose
+    messages were undone.
     """
     said = said_in(replies, events)
-    account = history_of(events, [*said, *said_before(replies, events)])
+    account = history_of(events, [*said, *said_before(replies, events)], gone=gone)
     doubtful = may_have_started(account, events, last_seq)
     waiting = [*open_tools(account, doubtful), *calls_elsewhere(events)]
     retried = {turn.state.retry_of for turn in account.turns.values()}

@@ -12,7 +12,7 @@ call is told, also where it is malformed: a call that ran has run.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from typing import Any
 
 from walld.sessions.state.account import Calls, calls_in
@@ -138,10 +138,14 @@ class History:
 
 
 def history_of(
-    events: Sequence[Event], said: Sequence[Event] = (), withdrawn: Sequence[Event] = ()
+    events: Sequence[Event],
+    said: Sequence[Event] = (),
+    withdrawn: Sequence[Event] = (),
+    gone: Container[str] = (),
 ) -> History:
     """What all events tell of turns and calls.
 
+    gone: ids of entries whose messages were undone: in a turn whose own stands they are not spoken.
     said: messages of replies that are not released: their calls count, and they are no entries.
     withdrawn: the same of steps that were begun anew before they had ended.
     """
@@ -159,6 +163,9 @@ def history_of(
         for one in calls_in(event.payload):
             calls.of_item[id(one)].is_withdrawn = True
     calls.end()
+    for turn in history.turns.values() if gone else ():
+        if turn.submitted.id not in gone:
+            turn.spoken = [one for one in turn.spoken if one.id not in gone]
     loose = {id(one) for one in (*said, *withdrawn)}
     if left or loose:
         history.of_replies = [

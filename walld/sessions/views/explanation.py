@@ -30,7 +30,7 @@ from walld.sessions.state.budget import is_exhausted
 from walld.sessions.state.call_account import OPEN, CallAccount
 from walld.sessions.state.events import Event, check_payload
 from walld.sessions.state.path import path, path_events, places
-from walld.sessions.views.messages import Fate, fates, submitted_message
+from walld.sessions.views.messages import Fate, fates, submitted_message, undone
 from walld.sessions.views.session_facts import lifecycle, queue
 from walld.sessions.views.transcript import tool_view
 
@@ -91,6 +91,7 @@ def explain(
         policy,
         processes,
         session,
+        undone(events),
     )
     account = history_of(events, [*said_in(replies, events), *said_before(replies, events)])
     calls = [*account.calls.calls, *(elsewhere := calls_elsewhere(events))]
@@ -188,7 +189,7 @@ def _asked(events: Sequence[Event], account: History) -> list[dict[str, Any]]:
         if role == "user":
             loose.append((event.seq, _row(event, event.payload, on_path, became)))
         elif role == "assistant" and loose and id(event) not in of_turns:
-            _answer(loose[-1][1], event)
+            _answer(loose[-1][1], event, became.get(event.id))
     return [row for _, row in sorted((*rows, *loose), key=lambda one: one[0])]
 
 
@@ -205,7 +206,7 @@ def _turn(turn: TurnHistory, on_path: set[str], became: Mapping[str, Fate]) -> d
     }
     for event in turn.spoken:
         if event.type == "message" and event.payload.get("role") == "assistant":
-            _answer(row, event)
+            _answer(row, event, became.get(event.id))
     return row
 
 
@@ -228,15 +229,22 @@ def _row(
         "answer": None,
         "answer_cut": None,
         "answer_partial": False,
+        "answer_edited": False,
+        "answer_gone": "",
     }
 
 
-def _answer(row: dict[str, Any], event: Event) -> None:
-    """The last words of the model count."""
-    text, cut = _words(event.payload)
-    if text:
-        row |= {"answer": text, "answer_cut": cut}
-        row["answer_partial"] = bool(event.payload.get("_partial"))
+def _answer(row: dict[str, Any], event: Event, fate: Fate | None) -> None:
+    """The last words of the model count, as they are now; of what was undone, that it was."""
+    gone, edited = fate or ("", None)
+    message = event.payload if edited is None else edited
+    text, cut = _words(message)
+    if gone == "undone":
+        row["answer_gone"] = gone
+    elif text:
+        row |= {"answer": text, "answer_cut": cut, "answer_gone": gone}
+        row["answer_partial"] = bool(message.get("_partial"))
+        row["answer_edited"] = edited is not None
 
 
 def _words(message: Mapping[str, Any]) -> tuple[str, int | None]:
