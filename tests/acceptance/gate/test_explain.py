@@ -488,3 +488,44 @@ def test_an_answer_that_was_taken_back_is_none_and_an_edited_one_is_what_it_is_n
     shown = daemon.cli("explain", "s", "--socket", daemon.socket_path).stdout.decode()
     assert line in shown
     assert answer == "the old answer" or "the old answer" not in shown
+
+
+SAID_AND_GIVEN = """
+call = {'id': 'k', 'name': 'sh', 'arguments': '{}'}
+session.message('assistant', 'I look.', turn=turn.turn_id, tool_calls=[call])
+session.message('tool', 'R', tool_call_id='k', turn=turn.turn_id)
+"""
+
+
+@pytest.mark.parametrize(
+    ("said", "boundary"),
+    [
+        (
+            "r.tool('sh', {}, call_id='k'); r.tool_result('R', call_id='k'); r.token('I f')",
+            "observed",
+        ),
+        ("r.tool('sh', {}, call_id='k'); r.tool_result('R', call_id='k')", "observed"),
+        ("r.tool('sh', {}, call_id='k')", "started"),
+        (
+            "r.tool('web', {}, call_id='k', server=True); r.tool_result('R', call_id='k')",
+            "before_intent",
+        ),
+        ("r.token('I f')", "before_intent"),
+        (
+            SAID_AND_GIVEN,
+            "observed",
+        ),
+    ],
+)
+def test_it_does_not_stand_before_a_call_that_was_done(
+    daemon: DaemonProcess, agent: Obedient, said: str, boundary: str
+) -> None:
+    """Also one that no journal has: the model said it, and its result."""
+    agent.do("session = client.session('s'); turn = session.submit('q', message_id='m')")
+    agent.do(f"r = turn.reply(stream_id='r'); r.event('begun', 1)\n{said}\nr.drain(30, 'synced')")
+    agent.kill()
+    daemon.orphan("r")
+    told = daemon.reader.session("s").explain()
+    assert told["gate"]["boundary"] == boundary
+    if boundary == "observed":
+        assert [one["tool"] for one in told["done"]] == ["sh"]

@@ -615,5 +615,8 @@ def _stopped_at(account: History, tools: Sequence[Mapping[str, Any]]) -> tuple[s
     if turn.state.turn_id in unknown:
         return turn.state.turn_id, "started"
     newest = max(turn.tools, key=lambda tool: max(tool.state.seqs.values()), default=None)
-    boundary = "before_intent" if newest is None else _BOUNDARIES[newest.state.state]
-    return turn.state.turn_id, boundary
+    if newest is not None:
+        return turn.state.turn_id, _BOUNDARIES[newest.state.state]
+    said = (one for one in account.calls.calls if one.turn == turn.state.turn_id)
+    has_run = any(one.has_result and not one.is_served for one in said)
+    return turn.state.turn_id, "observed" if has_run else "before_intent"
