@@ -15,13 +15,24 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from typing import Final
 
+from walld_client.recovered.entry_messages import has_ended
 from walld_client.recovered.partial import PartialReply, Segment
 
 from walld.cli.page import columns
 from walld.escape import escaped, escaped_line
 
-__all__ = ["as_json", "details", "has_colour", "needs_somebody", "state_of", "table", "time"]
+__all__ = [
+    "CUT_OFF",
+    "as_json",
+    "details",
+    "has_colour",
+    "needs_somebody",
+    "state_of",
+    "table",
+    "time",
+]
 
+CUT_OFF: Final = "cut off, though its text reads as whole"
 _NEEDS: Final = ("cut", "blocked", "waits")
 
 
@@ -82,6 +93,13 @@ def _padded(text: str, width: int) -> str:
     return text + " " * (width - columns(text))
 
 
+def _partial(reply: PartialReply) -> str:
+    if reply.partial:
+        return f"yes ({escaped_line(reply.partial_reason or '')})"
+    speaks = reply.status == "live" and reply.owner_alive
+    return "no" if speaks or has_ended(reply) else f"no ({CUT_OFF})"
+
+
 def details(reply: PartialReply) -> str:
     """Head, verdict and segments, for a person."""
     head = [
@@ -90,7 +108,7 @@ def details(reply: PartialReply) -> str:
         ("turn", escaped_line(reply.turn_id or "")),
         ("app", escaped_line(reply.app or "")),
         ("status", _status(reply)),
-        ("partial", f"yes ({escaped_line(reply.partial_reason or '')})" if reply.partial else "no"),
+        ("partial", _partial(reply)),
         ("started", time(reply.started_at)),
         ("last event", time(reply.last_event_at)),
         ("last seq", f"{reply.last_seq} ({reply.events} events, {len(reply.gaps)} gaps)"),

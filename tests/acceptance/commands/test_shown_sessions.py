@@ -61,7 +61,7 @@ def test_all_that_is_known_of_a_session_is_shown(killed: DaemonProcess, cli: Cli
         "= reply r1  crashed  partial (mid_sentence)  owner gone  not released",
         "(reasoning) They want prod.",
         "I looked, and now I wi",
-        "= reply r2  crashed  whole  owner gone  not released",
+        "= reply r2  crashed  cut off, though its text reads as whole  owner gone",
         "aside, whole.",
     ):
         assert lines.count(line) == 1, (line, out)

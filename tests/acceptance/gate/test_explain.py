@@ -512,3 +512,97 @@ def test_an_open_call_is_unknown_since_it_was_said_whatever_became_of_its_reply(
     owners = [one["owner"] for one in session.project("pending") if one.get("owner")]
     assert [one["since_ms"] for one in owners] == [asked["at_ms"]]
     working.kill()
+
+
+ANSWERED = """
+session = client.session('s'); turn = session.submit('q1', message_id='m', calls='journal')
+with turn.reply() as r: r.token('the old answer'); r.end()
+"""
+
+
+@pytest.mark.parametrize(
+    ("then", "boundary", "answer", "line"),
+    [
+        ("session.undo(1)", "before_intent", None, "an answer was undone"),
+        ("session.message('user', 'and'); session.undo(2)", "before_intent", None, "was undone"),
+        ("session.message('user', 'and'); session.undo(1)", "answered", "the old answer", "ed:"),
+        ("session.undo(2)", "answered", None, "an answer was undone"),
+        ("session.edit(session.events()[-1]['id'], 'new')", "answered", "new", "edited since:"),
+        (
+            "session.edit([{'role': 'user', 'content': 'q1'}])",
+            "answered",
+            "the old answer",
+            "(an answer was replaced)",
+        ),
+        (
+            "session.undo(1); session.message('assistant', 'another'); session.state()",
+            "answered",
+            "another",
+            "answered:",
+        ),
+    ],
+)
+def test_an_answer_that_was_taken_back_is_none_and_an_edited_one_is_what_it_is_now(
+    daemon: DaemonProcess,
+    agent: Obedient,
+    then: str,
+    boundary: str,
+    answer: str | None,
+    line: str,
+) -> None:
+    """Killed behind the undo: the gate said that there is an answer, explain told it."""
+    agent.do(ANSWERED + then)
+    agent.kill()
+    session = daemon.reader.session("s")
+    until(lambda: session.state()["turns"][0]["state"] == "interrupted", "the turn's end")
+    told = session.explain()
+    assert (session.resume_check()["boundary"], told["asked"][0]["answer"]) == (boundary, answer)
+    is_open = boundary != "answered"
+    assert [one["action"] for one in session.project("pending")] == ["answer_turn"] * is_open
+    plan = daemon.reader.repair_plan("s", present=["m"])
+    assert [one.op for one in plan] == ["mark_interrupted"] * is_open
+    assert told["state"] == ("cut" if is_open else "done")
+    shown = daemon.cli("explain", "s", "--socket", daemon.socket_path).stdout.decode()
+    assert line in shown
+    assert answer == "the old answer" or "the old answer" not in shown
+
+
+SAID_AND_GIVEN = """
+call = {'id': 'k', 'name': 'sh', 'arguments': '{}'}
+session.message('assistant', 'I look.', turn=turn.turn_id, tool_calls=[call])
+session.message('tool', 'R', tool_call_id='k', turn=turn.turn_id)
+"""
+
+
+@pytest.mark.parametrize(
+    ("said", "boundary"),
+    [
+        (
+            "r.tool('sh', {}, call_id='k'); r.tool_result('R', call_id='k'); r.token('I f')",
+            "observed",
+        ),
+        ("r.tool('sh', {}, call_id='k'); r.tool_result('R', call_id='k')", "observed"),
+        ("r.tool('sh', {}, call_id='k')", "started"),
+        (
+            "r.tool('web', {}, call_id='k', server=True); r.tool_result('R', call_id='k')",
+            "before_intent",
+        ),
+        ("r.token('I f')", "before_intent"),
+        (
+            SAID_AND_GIVEN,
+            "observed",
+        ),
+    ],
+)
+def test_it_does_not_stand_before_a_call_that_was_done(
+    daemon: DaemonProcess, agent: Obedient, said: str, boundary: str
+) -> None:
+    """Also one that no journal has: the model said it, and its result."""
+    agent.do("session = client.session('s'); turn = session.submit('q', message_id='m')")
+    agent.do(f"r = turn.reply(stream_id='r'); r.event('begun', 1)\n{said}\nr.drain(30, 'synced')")
+    agent.kill()
+    daemon.orphan("r")
+    told = daemon.reader.session("s").explain()
+    assert told["gate"]["boundary"] == boundary
+    if boundary == "observed":
+        assert [one["tool"] for one in told["done"]] == ["sh"]

@@ -214,3 +214,72 @@ def test_by_hand(daemon: DaemonProcess, agent: Obedient) -> None:
     assert (done.returncode, done.stdout) == (0, b"adopted: 3 messages\n"), done.stderr
     done = daemon.cli("session", "adopt", "s", "--json", "--socket", daemon.socket_path)
     assert (done.returncode, json.loads(done.stdout)) == (0, [])
+
+
+READS_WHOLE = {
+    "behind a sentence": "r.token('Step 1: back up. Step 2: stop it.')",
+    "behind a call": "r.tool('look', {}, call_id='c'); r.tool_result('4', call_id='c');"
+    " r.token('It is 4 degrees.')",
+    "a step begun": "r.token('I look.'); r.step()",
+    "a later step": "r.token('Step 1'); r.step(); r.token('Step 2 is done.')",
+    "cancelled": "r.token('I stop here.'); r.cancel('closed')",
+    "failed": "r.token('I stop here.'); r.error('overloaded')",
+    "a table": "r.token('| a | b |\\n|---|---|\\n| 1 | 2 |\\n')",
+}
+ENDED = {
+    "by its program": "r.token('It is 4 degrees'); r.end()",
+    "by its provider": "r.token('It is 4 degrees.'); r.finish('stop')",
+}
+
+
+def standing(reader: Any) -> dict[str, Any]:
+    """Whether there is anything to go on with, wherever it is asked."""
+    session = reader.session("s")
+    gate, told = session.resume_check(), session.explain()
+    return {
+        "boundary": gate["boundary"],
+        "pending": [one["action"] for one in session.project("pending")],
+        "state": told["state"],
+        "resumed": [one["action"] for one in told["may"] if one["action"] == "resume"],
+        "planned": [one.op for one in reader.repair_plan("s", present=["m"])],
+    }
+
+
+@pytest.mark.parametrize("said", READS_WHOLE.values(), ids=READS_WHOLE)
+def test_a_cut_reply_is_no_answer_once_it_is_adopted(
+    daemon: DaemonProcess, agent: Obedient, said: str
+) -> None:
+    """Its text, or its last step, reads as whole; that made it the answer."""
+    agent.do(f"{OF_A_TURN}; {said}; r.drain(30, 'synced')")
+    agent.kill()
+    daemon.orphan("r")
+    session = daemon.reader.session("s")
+    before = standing(daemon.reader)
+    assert (before["pending"], before["resumed"]) == (["answer_turn"], ["resume"])
+    assert (before["state"], before["planned"]) == ("cut", ["mark_interrupted"])
+    is_partial = daemon.reader.recover(stream_id="r").partial
+    for command in (("explain", "s"), ("session", "show", "s"), ("recover", "s")):
+        shown = daemon.cli(*command, "--socket", daemon.socket_path).stdout.decode()
+        assert is_partial or "cut off, though its text reads as whole" in shown, command
+        assert "  whole" not in shown
+    kept = session.messages("openai")
+    assert session.adopt()
+    assert standing(daemon.reader) == before
+    (asked,) = session.explain()["asked"]
+    assert asked["answer_partial"]
+    assert session.project("eval")["partial"]
+    session.resume()
+    assert session.messages("openai") == kept, "as if it had not been adopted"
+
+
+@pytest.mark.parametrize("said", ENDED.values(), ids=ENDED)
+def test_a_reply_that_ended_is_the_answer_before_and_behind(
+    daemon: DaemonProcess, agent: Obedient, said: str
+) -> None:
+    agent.do(f"{OF_A_TURN}; {said}; r.drain(30, 'synced')")
+    agent.kill()
+    daemon.orphan("r") if "finish" in said else None
+    session = daemon.reader.session("s")
+    for _ in range(2):
+        assert session.resume_check()["boundary"] == "answered"
+        session.adopt()

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import walld_client
 from agents.process import Obedient
 from daemon_process import DaemonProcess, until
 
@@ -299,3 +300,39 @@ def test_a_long_reply_that_grows_between_two_asks(
         assert (gate["status"], gate["replies"][0]["status"]) == ("blocked", "crashed")
         assert [one["call_id"] for one in gate["tools"]] == ["c1", "c2"]
         assert [one["call_id"] for one in waiting if "call_id" in one] == ["c1", "c2"]
+
+
+CALL = """
+turn.intent('weather', {}, side_effect='read', resume_policy='replay-from-event', call_id='c')
+turn.tool_started('c'); turn.tool_finished('c', 4)
+"""
+MESSAGES = """
+call = {'id': 'c', 'name': 'weather', 'arguments': '{}'}
+session.message('assistant', 'I look.', tool_calls=[call])
+session.message('tool', '4', tool_call_id='c')
+"""
+ANSWERS = {
+    "alone": ("", ""),
+    "journalled": ("calls='journal'", ""),
+    "behind a call": ("calls='journal'", CALL),
+    "behind messages of a call": ("", MESSAGES),
+    "behind both": ("calls='journal'", CALL + MESSAGES),
+}
+
+
+@pytest.mark.parametrize(("how", "before"), ANSWERS.values(), ids=ANSWERS)
+def test_an_answer_that_names_no_turn_is_not_asked_for_again(
+    daemon: DaemonProcess, agent: Obedient, how: str, before: str
+) -> None:
+    """Killed behind `session.message("assistant", ...)`, before `completed()`."""
+    agent.do(f"session = client.session('s'); turn = session.submit('q', message_id='m', {how})")
+    agent.do(before + "session.message('assistant', 'It is 4 degrees.')")
+    agent.kill()
+    session = daemon.reader.session("s")
+    until(lambda: session.state()["turns"][0]["state"] == "interrupted", "the turn's end")
+    gate, told = session.resume_check(), session.explain()
+    assert (gate["status"], gate["boundary"], session.project("pending")) == ("ok", "answered", [])
+    assert (told["state"], told["asked"][0]["answer"]) == ("done", "It is 4 degrees.")
+    assert daemon.reader.repair_plan("s", present=["m"]) == []
+    with pytest.raises(walld_client.Refused, match="answered"):
+        session.resume()

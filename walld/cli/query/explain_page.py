@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 from walld.cli.page import Page, Word, cell, cut, maps, plain
-from walld.cli.show import time
+from walld.cli.show import CUT_OFF, time
 from walld.escape import escaped_line
 
 __all__ = ["render_explanation"]
@@ -140,8 +140,11 @@ class _Drawer:
         self.page.words(first, more, "  ")
         self._text(row["content"], row["content_cut"], "    ", "cyan")
         if row["answer"] is not None:
-            self._dim("answered, cut off:" if row["answer_partial"] else "answered:", "    ")
+            marks = [("cut off", row["answer_partial"]), ("edited since", row.get("answer_edited"))]
+            self._dim(", ".join(["answered", *(word for word, so in marks if so)]) + ":", "    ")
             self._text(row["answer"], row["answer_cut"], "      ")
+        if gone := cell(row.get("answer_gone")):  # an older daemon does not say
+            self._dim(f"(an answer was {gone})", "    ")
 
     def _call(self, row: Mapping[str, Any]) -> None:
         outcome = cell(row["outcome"])
@@ -212,14 +215,14 @@ class _Drawer:
             self.page.block(text, "  ", _LINES_MAX, "dim")
             return
         speaks = row["status"] == "live" and row["owner_alive"]
-        whole = "so far" if speaks else "cut" if row["partial"] else "whole"
+        is_cut = row["partial"] or not row.get("ended", True)  # an older daemon does not say
+        whole = "cut" if row["partial"] else CUT_OFF if is_cut else "whole"
+        whole = "so far" if speaks else whole
         whys = () if speaks else ("lost_reason", "partial_reason")
         why = next((cell(row[one]) for one in whys if row[one]), "")
         owner = "its process lives" if row["owner_alive"] else "its process is gone"
         first: list[Word] = [(None, _at(row["last_event_at_ms"]))]
-        first.append(
-            ("yellow" if row["partial"] else "green", whole + (f" ({why})" if why else ""))
-        )
+        first.append(("yellow" if is_cut else "green", whole + (f" ({why})" if why else "")))
         first.append((None, f"{len(row['text'])} characters"))
         first.append((None, owner))
         turn = f", turn {cell(row['turn'])}" if row["turn"] is not None else ""

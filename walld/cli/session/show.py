@@ -20,6 +20,7 @@ from typing import Any, Final, NamedTuple
 
 from walld.cli.page import Page, Word, cell, columns, cut, maps, plain
 from walld.cli.session.branches import Branches, Step
+from walld.cli.show import CUT_OFF
 
 __all__ = ["render_show"]
 
@@ -279,7 +280,10 @@ def _reply(page: Page, reply: Mapping[str, Any], of_it: set[Any]) -> None:
     status, why = cell(reply.get("status")) or "unknown", cell(reply.get("partial_reason"))
     first: list[Word] = [("bold", f"= reply {cell(reply.get('stream_id'))}")]
     first.append((_STATES.get(status, "yellow"), status))
-    first.append(("red", f"partial ({why})") if reply.get("partial") else (None, "whole"))
+    speaks = status == "live" and reply.get("owner_alive")
+    is_cut = not (reply.get("ended", True) or speaks)  # an older daemon does not say
+    whole: Word = ("red", CUT_OFF) if is_cut else (None, "so far" if speaks else "whole")
+    first.append(("red", f"partial ({why})") if reply.get("partial") else whole)
     first.append((None, "owner alive" if reply.get("owner_alive") else "owner gone"))
     more: list[Word] = [("dim", "not released")]
     if unread := cell(reply.get("unread")):

@@ -44,6 +44,7 @@ from walld.sessions.gate.workers import Worker
 from walld.sessions.state.account import Unreleased
 from walld.sessions.views.audit import named_artifacts
 from walld.sessions.views.event_memory import shortened
+from walld.sessions.views.messages import undone
 
 if TYPE_CHECKING:
     from collections.abc import Awaitable, Callable, Mapping, Sequence
@@ -261,6 +262,7 @@ class Standings:
             now_ms=now_ms,
             processes=processes,
             session=session_id,
+            gone=undone(events),
         )
         return _Word(standing(gate), made, processes, now_ms, next_expiry(events, now_ms))
 

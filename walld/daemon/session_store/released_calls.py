@@ -17,12 +17,11 @@ from functools import partial
 from typing import TYPE_CHECKING, Any, Final, NamedTuple, TypeVar
 
 from walld_client.encoding import wtf8
-from walld_client.recovered.entry_messages import OF_INFO, entry_messages
+from walld_client.recovered.entry_messages import OF_INFO, entry_messages, has_ended
 from walld_client.wire import messages as wire
 
 from walld import limits
 from walld.daemon.session_store.reply_messages import (
-    has_ended,
     ids_of,
     model_payloads,
     started_at_ms,

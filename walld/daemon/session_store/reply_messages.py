@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import msgspec
 from walld_client.encoding import wtf8
-from walld_client.recovered.entry_messages import OF_INFO, entry_messages
+from walld_client.recovered.entry_messages import OF_INFO, entry_messages, has_ended
 from walld_client.recovered.partial import from_recovered
 from walld_client.session.truncation import fit
 from walld_client.wire import messages as wire
@@ -45,7 +45,6 @@ if TYPE_CHECKING:
 
 __all__ = [
     "ReplyMessages",
-    "has_ended",
     "ids_of",
     "model_payloads",
     "placed",
@@ -60,8 +59,6 @@ _RUN_LINES_MAX = 32
 _SAID = ("role", "content", "tool_calls")
 _SINCE = ("seq", "at", *OF_INFO)
 """Of a call: no part of what it says."""
-_SAID_WHOLE = (None, "provider_paused", "answer_missing")
-"""Why a reply may be partial behind whose last word the provider said that its message ended."""
 _GAP = "gap"
 """Why a reply that ended clean may be partial all the same: some of it never came (P10)."""
 
@@ -238,15 +235,6 @@ def _model_calls(recovered: wire.Recovered, ended: set[int]) -> tuple[dict[str, 
         steps.add((one.attempt, one.step))
     reply = from_recovered(msgspec.structs.replace(recovered, segments=kept))
     return tuple(model_payloads(reply, ended).values())
-
-
-def has_ended(reply: PartialReply) -> bool:
-    """Its program or its provider said that it is whole. That its text ends in a sentence does not:
-    what would have come next nobody knows.
-    """
-    return reply.status == "complete" or (
-        reply.finish_reason is not None and reply.partial_reason in _SAID_WHOLE
-    )
 
 
 def _earlier_calls(

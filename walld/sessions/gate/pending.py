@@ -65,7 +65,7 @@ def is_answered(
     turn_id = turn.state.turn_id
     last = gone_answer(turn, said)
     if last is None:
-        spoken = [*turn.said, *(one for one in said if one.turn == turn_id)]
+        spoken = [*turn.spoken, *(one for one in said if one.turn == turn_id)]
         last = spoken[-1] if spoken else None
         if last is None or last.type != "message" or last.payload.get("role") != "assistant":
             return False
@@ -86,7 +86,7 @@ def gone_answer(turn: TurnHistory, said: Sequence[Event] = ()) -> Event | None:
     last = turn.gone_answers[-1] if turn.gone_answers else None
     if last is None or any(one.turn == turn.state.turn_id for one in said):
         return None  # of two replies the one that went came before
-    if turn.said and turn.said[-1].seq > last.seq:
+    if turn.spoken and turn.spoken[-1].seq > last.seq:
         return None
     streams = turn.state.stream_ids
     return last if next(reversed(streams), None) in (None, last.payload["stream"]) else None
@@ -99,6 +99,7 @@ def pending(
     workers: Sequence[Worker] = (),
     now_ms: int | None = None,
     processes: Mapping[NamedProcess, str] | None = None,
+    gone: Container[str] = (),
 ) -> list[dict[str, Any]]:
     """In order of seq. action: approve | decide_tool | run_tool | settle_tool | observe_tool |
     answer_turn; None of a call that another living process is at, or that still runs in the process
@@ -116,10 +117,11 @@ def pending(
     last_seq: the highest that was given, as far as is known. replies: those that are not released;
     the seq of a call that only such a one says is that of its turn's submission. workers: who lives
     and works on the session. now_ms: since 1970; without it no grant is too old. processes: of
-    those that starts name, running or gone; any other is unseen.
+    those that starts name, running or gone; any other is unseen. gone: ids of entries whose
+    messages were undone.
     """
     said = said_in(replies, events)
-    account = history_of(events, [*said, *said_before(replies, events)])
+    account = history_of(events, [*said, *said_before(replies, events)], gone=gone)
     doubtful = may_have_started(account, events, last_seq)
     waiting = [*open_tools(account, doubtful), *calls_elsewhere(events)]
     retried = {turn.state.retry_of for turn in account.turns.values()}
@@ -209,7 +211,9 @@ def is_unseen(call: CallAccount, turn: TurnHistory) -> bool:
     ended = max(call.seqs.get("finished", 0), call.seqs.get("failed", 0))
     if not ended or "observed" in call.seqs or call.message is not None:
         return False
-    return not any(one.seq > ended and one.payload.get("role") == "assistant" for one in turn.said)
+    return not any(
+        one.seq > ended and one.payload.get("role") == "assistant" for one in turn.spoken
+    )
 
 
 def _artifact(call: CallAccount) -> str | None:

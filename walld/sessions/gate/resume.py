@@ -159,6 +159,7 @@ def resume(
     policy: Mapping[str, Any] | None = None,
     processes: Mapping[NamedProcess, str] | None = None,
     session: str = "SESSION",
+    gone: Container[str] = (),
 ) -> dict[str, Any]:
     """The gate. status: blocked where a reason's `verdict` is that, else check where there is a
     reason, else ok.
@@ -188,10 +189,10 @@ def resume(
     owner: the first of those who does not ask; own_turns: of who asks. now_ms: since 1970; without
     it no grant is too old. policy: of who asks (`policy_now.py`). processes: of those that starts
     name, running or gone; any other is unseen. session: its id, for the commands that reasons name.
-    Raises BadArgument.
+    gone: ids of entries whose messages were undone. Raises BadArgument.
     """
     said = said_in(replies, events)
-    account = history_of(events, [*said, *said_before(replies, events)])
+    account = history_of(events, [*said, *said_before(replies, events)], gone=gone)
     elsewhere = calls_elsewhere(events)
     written = has_written([*account.calls.calls, *elsewhere], events, said)
     compared = compare(fingerprint_then(events), seen_now(events, workspace), written)
@@ -615,5 +616,8 @@ def _stopped_at(account: History, tools: Sequence[Mapping[str, Any]]) -> tuple[s
     if turn.state.turn_id in unknown:
         return turn.state.turn_id, "started"
     newest = max(turn.tools, key=lambda tool: max(tool.state.seqs.values()), default=None)
-    boundary = "before_intent" if newest is None else _BOUNDARIES[newest.state.state]
-    return turn.state.turn_id, boundary
+    if newest is not None:
+        return turn.state.turn_id, _BOUNDARIES[newest.state.state]
+    said = (one for one in account.calls.calls if one.turn == turn.state.turn_id)
+    has_run = any(one.has_result and not one.is_served for one in said)
+    return turn.state.turn_id, "observed" if has_run else "before_intent"

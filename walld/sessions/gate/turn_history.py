@@ -12,7 +12,7 @@ call is told, also where it is malformed: a call that ran has run.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from typing import Any
 
 from walld.sessions.state.account import Calls, calls_in
@@ -24,6 +24,7 @@ from walld.sessions.state.turns import TURN_STATES, TurnState
 
 __all__ = ["History", "TurnHistory", "calls_of", "history_of", "named_as"]
 
+_NAMES_TURN = frozenset(("_turn", "_wal_recovered"))
 _FORGET_EVENTS = 256
 """Between two times that what only a snapshot needs of their fold is let go of."""
 
@@ -31,16 +32,18 @@ _FORGET_EVENTS = 256
 class TurnHistory:
     """One turn. submitted: or, where that is malformed, the first that is known of it.
 
-    said: its submission and messages, in order. gone_answers: what is left of replies that ended,
-    asked for nothing, and went to their program's own store.
+    said: its submission and messages, in order. spoken: the same, and what the model said that
+    names no turn: behind its submission, while that was the newest and open. gone_answers: what is
+    left of replies that ended, asked for nothing, and went to their program's own store.
     """
 
-    __slots__ = ("ended", "gone_answers", "said", "state", "submitted", "tools")
+    __slots__ = ("ended", "gone_answers", "said", "spoken", "state", "submitted", "tools")
 
     def __init__(self, submitted: Event, state: TurnState, tools: list[CallAccount]) -> None:
         self.submitted = submitted
         self.state = state
         self.said: list[Event] = []
+        self.spoken: list[Event] = []
         self.gone_answers: list[Event] = []
         self.tools = tools
         self.ended: Event | None = None
@@ -99,17 +102,35 @@ class History:
         elif event.type == "message":
             told = self.turns.get(turn_id)
             (self.loose if told is None else told.said).append(event)
+            if (spoken_in := told or self._spoken_in(event)) is not None:
+                spoken_in.spoken.append(event)
         elif event.type == "model_call" and _is_answer(event):
             if (gone := self.turns.get(turn_id)) is not None:
                 gone.gone_answers.append(event)
         elif event.type in TURN_STATES:
             self._turn(event)
 
+    def _spoken_in(self, event: Event) -> TurnHistory | None:
+        """The turn whose answer a message may be that names none. What was recovered is of the turn
+        of its reply, or of none.
+        """
+        payload = event.payload
+        if event.turn is not None or payload.get("role") != "assistant":
+            return None
+        if payload.keys() & _NAMES_TURN:
+            return None
+        turn = next(reversed(self.turns.values()), None)
+        if turn is None or turn.ended is not None:
+            return None
+        is_behind = self.state.parents.is_above(turn.submitted.seq, event.seq)
+        return turn if is_behind else None
+
     def _turn(self, event: Event) -> None:
         assert event.turn is not None, "check() wants one"
         turn = self.turns[event.turn]
         if event.type == "turn_submitted":
             turn.said.append(event)
+            turn.spoken.append(event)
         if turn.state.terminal_seq == event.seq:
             turn.ended = event
 
@@ -127,10 +148,14 @@ def _is_answer(event: Event) -> bool:
 
 
 def history_of(
-    events: Sequence[Event], said: Sequence[Event] = (), withdrawn: Sequence[Event] = ()
+    events: Sequence[Event],
+    said: Sequence[Event] = (),
+    withdrawn: Sequence[Event] = (),
+    gone: Container[str] = (),
 ) -> History:
     """What all events tell of turns and calls.
 
+    gone: ids of entries whose messages were undone: in a turn whose own stands they are not spoken.
     said: messages of replies that are not released: their calls count, and they are no entries.
     withdrawn: the same of steps that were begun anew before they had ended.
     """
@@ -148,6 +173,9 @@ def history_of(
         for one in calls_in(event.payload):
             calls.of_item[id(one)].is_withdrawn = True
     calls.end()
+    for turn in history.turns.values() if gone else ():
+        if turn.submitted.id not in gone:
+            turn.spoken = [one for one in turn.spoken if one.id not in gone]
     loose = {id(one) for one in (*said, *withdrawn)}
     if left or loose:
         history.of_replies = [

@@ -21,7 +21,7 @@ from walld.sessions.state.artifacts import artifacts_of
 from walld.sessions.state.call_account import CallAccount
 from walld.sessions.state.events import Event, check_payload
 from walld.sessions.state.path import path_events
-from walld.sessions.views.messages import fates, messages
+from walld.sessions.views.messages import fates, messages, undone
 
 __all__ = ["audit", "named_artifacts"]
 
@@ -38,11 +38,12 @@ def audit(
     that are not released: they answer, too, and what they called is unanswered where their owner is
     gone. workers: who is at work.
     """
-    account = history_of(events)
+    gone = undone(events)
+    account = history_of(events, gone=gone)
     said = said_in(replies, events)
     told = account  # what replies said is no entry: the facts are of entries alone
     if replies:
-        told = history_of(events, [*said, *said_before(replies, events)])
+        told = history_of(events, [*said, *said_before(replies, events)], gone=gone)
     answered, owners = _answered(told, said), _owners(account, workers)
     last_owners = _last_owners(account, events, workers)
     edited, taken_back = _edited(events, account), _taken_back(events, account.turns.values())

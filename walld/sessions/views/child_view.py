@@ -17,6 +17,7 @@ from walld.sessions.gate.turn_history import TurnHistory, history_of
 from walld.sessions.gate.unreleased import said_before, said_in
 from walld.sessions.state.account import Unreleased
 from walld.sessions.state.events import Event, Link, link_of
+from walld.sessions.views.messages import undone
 
 __all__ = ["child_view"]
 
@@ -43,7 +44,8 @@ def child_view(
     seq, link = named[-1]
     until = next((at for at, other in links if at > seq and _of(other) != _of(link)), None)
     said = said_in(unreleased, events)
-    account = history_of(events, [*said, *said_before(unreleased, events)])
+    loose = [*said, *said_before(unreleased, events)]
+    account = history_of(events, loose, gone=undone(events))
     turns = [
         turn
         for turn in account.turns.values()
@@ -73,7 +75,7 @@ def _last_words(turn: TurnHistory, said: Sequence[Event]) -> object:
     """Of the model, as text; "" where it said nothing."""
     if gone_answer(turn, said) is not None:
         return _GONE
-    spoken = [*turn.said, *(one for one in said if one.turn == turn.state.turn_id)]
+    spoken = [*turn.spoken, *(one for one in said if one.turn == turn.state.turn_id)]
     messages = [one.payload for one in spoken if one.payload.get("role") == "assistant"]
     content = messages[-1].get("content") if messages else ""
     if not isinstance(content, list):

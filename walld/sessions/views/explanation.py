@@ -30,7 +30,7 @@ from walld.sessions.state.budget import is_exhausted
 from walld.sessions.state.call_account import OPEN, CallAccount
 from walld.sessions.state.events import Event, check_payload
 from walld.sessions.state.path import path, path_events, places
-from walld.sessions.views.messages import Fate, fates, submitted_message
+from walld.sessions.views.messages import Fate, fates, submitted_message, undone
 from walld.sessions.views.session_facts import lifecycle, queue
 from walld.sessions.views.transcript import tool_view
 
@@ -93,6 +93,7 @@ def explain(
         policy,
         processes,
         session,
+        undone(events),
     )
     account = history_of(events, [*said_in(replies, events), *said_before(replies, events)])
     calls = [*account.calls.calls, *(elsewhere := calls_elsewhere(events))]
@@ -189,12 +190,13 @@ def _asked(events: Sequence[Event], account: History) -> list[dict[str, Any]]:
     became = fates(events)
     rows = [(turn.submitted.seq, _turn(turn, on_path, became)) for turn in account.turns.values()]
     loose: list[tuple[int, dict[str, Any]]] = []
+    of_turns = {id(event) for turn in account.turns.values() for event in turn.spoken}
     for event in account.loose:
         role = event.payload.get("role")
         if role == "user":
             loose.append((event.seq, _row(event, event.payload, on_path, became)))
-        elif role == "assistant" and loose:
-            _answer(loose[-1][1], event)
+        elif role == "assistant" and loose and id(event) not in of_turns:
+            _answer(loose[-1][1], event, became.get(event.id))
     return [row for _, row in sorted((*rows, *loose), key=lambda one: one[0])]
 
 
@@ -209,9 +211,9 @@ def _turn(turn: TurnHistory, on_path: set[str], became: Mapping[str, Fate]) -> d
         "retry_of": state.retry_of,
         "ended_at_ms": None if turn.ended is None else turn.ended.at_ms,
     }
-    for event in turn.said:
+    for event in turn.spoken:
         if event.type == "message" and event.payload.get("role") == "assistant":
-            _answer(row, event)
+            _answer(row, event, became.get(event.id))
     return row
 
 
@@ -234,15 +236,22 @@ def _row(
         "answer": None,
         "answer_cut": None,
         "answer_partial": False,
+        "answer_edited": False,
+        "answer_gone": "",
     }
 
 
-def _answer(row: dict[str, Any], event: Event) -> None:
-    """The last words of the model count."""
-    text, cut = _words(event.payload)
-    if text:
-        row |= {"answer": text, "answer_cut": cut}
-        row["answer_partial"] = bool(event.payload.get("_partial"))
+def _answer(row: dict[str, Any], event: Event, fate: Fate | None) -> None:
+    """The last words of the model count, as they are now; of what was undone, that it was."""
+    gone, edited = fate or ("", None)
+    message = event.payload if edited is None else edited
+    text, cut = _words(message)
+    if gone == "undone":
+        row["answer_gone"] = gone
+    elif text:
+        row |= {"answer": text, "answer_cut": cut, "answer_gone": gone}
+        row["answer_partial"] = bool(message.get("_partial"))
+        row["answer_edited"] = edited is not None
 
 
 def _words(message: Mapping[str, Any]) -> tuple[str, int | None]:
@@ -359,6 +368,7 @@ def _saying(reply: Unreleased) -> dict[str, Any]:
         "lost_reason": facts.get("lost_reason"),
         "partial": facts.get("partial", not reply.has_ended),
         "partial_reason": facts.get("partial_reason"),
+        "ended": reply.has_ended,
         "doubt": reply.unread,
         "error": facts.get("error"),
         "attempts": facts.get("attempts", 1),

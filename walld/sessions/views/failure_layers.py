@@ -72,7 +72,7 @@ def failure_of(
     last = next(reversed(account.turns.values())) if turn is None else account.turns[turn]
     if (end := _bad_end(events, last, account)) is None:
         return None
-    said = max((one.seq for one in last.said if _is_said(one)), default=0)
+    said = max((one.seq for one in last.spoken if _is_said(one)), default=0)
     found = [
         (seq, -_ORDER.index(rule), rule, why)
         for rule, seq, why in _found(events, account, last, unreleased)
@@ -100,7 +100,7 @@ def _bad_end(
         return None
     if turn.state.state == "interrupted":
         return str(turn.state.reason), turn.ended.seq
-    is_answered = any(_is_said(one) and one.payload.get("content") for one in turn.said)
+    is_answered = any(_is_said(one) and one.payload.get("content") for one in turn.spoken)
     return None if is_answered else ("completed without an answer", turn.ended.seq)
 
 

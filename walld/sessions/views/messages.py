@@ -179,6 +179,13 @@ def fates(events: Sequence[Event]) -> dict[str, Fate]:
     }
 
 
+def undone(events: Sequence[Event]) -> frozenset[str]:
+    """Ids of the entries whose messages an undo on the path took off."""
+    if not any(event.type == "undo" for event in events):
+        return frozenset()
+    return frozenset(id_ for id_, fate in fates(events).items() if fate.gone == "undone")
+
+
 def edit_target(
     events: Sequence[Event],
     of: str = "",

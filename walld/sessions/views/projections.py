@@ -19,7 +19,7 @@ from walld.sessions.views.evaluation import evaluation
 from walld.sessions.views.explanation import explain
 from walld.sessions.views.find import find
 from walld.sessions.views.message_page import messages_or_page
-from walld.sessions.views.messages import edit_target
+from walld.sessions.views.messages import edit_target, undone
 from walld.sessions.views.state_view import state_view
 from walld.sessions.views.trace import trace
 from walld.sessions.views.transcript import transcript
@@ -34,6 +34,14 @@ class _Projection(NamedTuple):
     arguments: dict[str, tuple[type, ...]]
     with_unreleased: bool = False
     """It tells of replies, too, that are in no session yet."""
+
+
+def _pending(events: Sequence[Event], **arguments: Any) -> list[dict[str, Any]]:
+    return pending(events, **arguments, gone=undone(events))
+
+
+def _resume(events: Sequence[Event], **arguments: Any) -> dict[str, Any]:
+    return resume(events, **arguments, gone=undone(events))
 
 
 _TEXT: Final = (str, type(None))
@@ -74,7 +82,7 @@ PROJECTIONS: Final[dict[str, _Projection]] = {
     "audit": _Projection(audit, {"replies": (list,), "workers": (list,)}),
     "eval": _Projection(evaluation, {"turn": _TEXT}, with_unreleased=True),
     "pending": _Projection(
-        pending,
+        _pending,
         {
             "last_seq": (int,),
             "replies": (list,),
@@ -83,7 +91,7 @@ PROJECTIONS: Final[dict[str, _Projection]] = {
             "processes": (dict,),
         },
     ),
-    "resume": _Projection(resume, _OF_GATE),
+    "resume": _Projection(_resume, _OF_GATE),
     "explain": _Projection(explain, _OF_GATE),
     "child": _Projection(child_view, {"session": _TEXT, "of": _TABLE}, with_unreleased=True),
     "edit_target": _Projection(edit_target, {"of": (str,), "role": (bool,)}),

@@ -117,13 +117,14 @@ def _known_steps(events: Sequence[Event]) -> dict[tuple[object, object], list[Ev
 
 def _reply(reply: Unreleased, known: Mapping[tuple[object, object], list[Event]]) -> dict[str, Any]:
     """What a reply that is not released says and the session does not; adopted: so many messages of
-    it stand there. partial_reason: None of one that is whole. unread: why some of it may not be
-    known.
+    it stand there. partial_reason: None of one that is whole. ended: its program or its provider
+    said so. unread: why some of it may not be known.
     """
     told = [one for one in reply.messages if not _is_known(one, reply.turn, known)]
     return reply.told() | {
         "partial": bool(reply.facts.get("partial")),
         "partial_reason": reply.facts.get("partial_reason"),
+        "ended": reply.has_ended,
         "unread": reply.unread,
         "messages": [set_apart(one) for one in told],
         "adopted": len(reply.messages) - len(told),

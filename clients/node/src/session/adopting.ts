@@ -12,7 +12,7 @@ import { isDeepStrictEqual } from "node:util";
 
 import { Refused } from "../errors.ts";
 import { APPEND_BYTES_MAX, EVENTS_PAGE } from "../limits.ts";
-import { entryMessages } from "../recovered/entryMessages.ts";
+import { adoptedMessages } from "../recovered/entryMessages.ts";
 import { repliesOf, type PartialReply, type PlainMessage } from "../recovered/partialReply.ts";
 import { decodeAnswer, type Fields } from "../wire/codec.ts";
 import type { Entry } from "./entries.ts";
@@ -61,7 +61,7 @@ async function adopted(session: SessionLog, reply: PartialReply, tree: Tree | nu
   const { turn, parent, leaf } = placeOf(reply, tree);
   const drafts = [];
   let above = parent;
-  for (const message of entryMessages(reply)) {
+  for (const message of adoptedMessages(reply)) {
     let id = "";
     for (id of namesOf(reply, message)) {
       if (tree === null || !(await isTaken(session, id, message, reply, tree))) break;

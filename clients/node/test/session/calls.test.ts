@@ -168,6 +168,18 @@ test("what a killed process had said is adopted once, and the call in it stays o
   reply.end();
 });
 
+test("what was cut behind a whole sentence is no answer once it is adopted", async () => {
+  await killed("a sentence", 11);
+  const session = client.session("a sentence");
+  assert.equal((await session.resumeCheck())!.boundary, "before_intent");
+  const [entry] = await session.adopt();
+  const last = (await session.messages())!.at(-1)!;
+  assert.deepEqual([last["content"], last["_partial_reason"]], ["I deploy.", "end_missing"]);
+  assert.equal(entry!.id, "a sentence-stream:1");
+  assert.equal((await session.resumeCheck())!.boundary, "before_intent");
+  assert.equal((await client.repairPlan("a sentence", { present: ["m1"] }))[0]!.op, "mark_interrupted");
+});
+
 test("a call's events are its journal; its process is named; a failure is told in both ways", async () => {
   const session = client.session("journal");
   const turn = await session.submit("q");

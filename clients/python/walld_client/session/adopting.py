@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 from walld_client.errors import Refused
 from walld_client.limits import APPEND_BYTES_MAX, EVENTS_PAGE
 from walld_client.query.requests import decode_bool, decode_replies
-from walld_client.recovered.entry_messages import entry_messages
+from walld_client.recovered.entry_messages import adopted_messages
 from walld_client.recovered.partial import PartialReply, from_recovered
 from walld_client.session.entries import Entry, draft
 from walld_client.steps import Asked, Steps
@@ -39,7 +39,7 @@ def adopted(
     of one step the entry that came last is shown.
     """
     turn_id, parent, leaf = _place(reply, tree)
-    told = [one | {"_turn": reply.turn_id} for one in entry_messages(reply)]
+    told = [one | {"_turn": reply.turn_id} for one in adopted_messages(reply)]
     names = []
     for one in told:
         wanted = _names(reply, one)

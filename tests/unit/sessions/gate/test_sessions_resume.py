@@ -554,6 +554,8 @@ def test_a_compaction_that_hides_an_open_call_or_keeps_nothing() -> None:
     assert codes(gate, "check") == ["tool_unknown", "call_compacted"]
     log.add("tool_finished", {"call_id": "c", "result": "deployed"}, turn="t")
     assert resume(log.events, THEN)["status"] == "ok"
+    told = [one["action"] for one in pending(log.events)]
+    assert told == ["answer_turn", "observe_tool"], "what it gave goes to no model"
     without = [event for event in log.events if event.id != kept]
     gate = resume(without, THEN)
     assert codes(gate) == ["compaction_cut_off"]

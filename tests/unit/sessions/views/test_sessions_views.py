@@ -267,6 +267,37 @@ def test_a_message_that_says_calls_and_one_that_was_cut_are_no_answer() -> None:
     assert actions(log) == [("answer_turn", "t"), ("observe_tool", "t")], "the tool came since"
 
 
+def test_an_answer_that_names_no_turn_is_of_the_newest_open_one() -> None:
+    log = Log()
+    log.submit("t1")
+    log.add("turn_interrupted", {"reason": "stopped"}, turn="t1")
+    log.say("assistant", "of no turn: the newest has ended")
+    assert actions(log) == [("answer_turn", "t1")]
+    begun = log.submit("t2")
+    log.add("message", {"role": "assistant", "content": "of another"}, turn="t1")
+    for more in ({"_turn": "t1"}, {"_wal_recovered": True}):
+        log.say("assistant", "of a reply", **more)
+    log.say("user", "and")
+    assert actions(log) == [("answer_turn", "t2")]
+    call = {"id": "c", "name": "look", "arguments": "{}"}
+    log.say("assistant", "I look.", tool_calls=[call])
+    log.say("tool", "4", tool_call_id="c")
+    assert actions(log) == [("answer_turn", "t2")], "the model is yet to see it"
+    log.say("assistant", "", tool_calls=[])
+    assert actions(log) == [("answer_turn", "t2")], "it said nothing"
+    log.say("assistant", "It is 4 degrees.")
+    assert (actions(log), resume(log.events)["boundary"]) == ([], "answered")
+    log.tool("t2", "c2", "started", "finished", side_effect="read")
+    assert actions(log)[0] == ("answer_turn", "t2"), "the tool came since"
+    log.say("assistant", "It is 5 degrees.")
+    log.add("turn_interrupted", {"reason": "agent_lost"}, turn="t2")
+    assert (actions(log), resume(log.events)["boundary"]) == ([], "answered")
+    log.add("turn_submitted", {"content": "hello", "retry_of": "t2"}, turn="t3", parent=begun)
+    assert actions(log) == [("answer_turn", "t3")]
+    log.add("message", {"role": "assistant", "content": "beside it"}, parent=begun)
+    assert actions(log) == [("answer_turn", "t3")], "not behind its submission"
+
+
 def test_a_result_that_the_model_did_not_see() -> None:
     log = Log()
     log.submit("t")
