@@ -77,9 +77,18 @@ def test_a_kill_in_a_tool_is_told_whoever_asks(
 
 STEPS = {
     "in one piece": 'reply.tool("sh", {"a": %d}, call_id="call_0")',
-    "streamed": 'reply.tool("sh", call_id="call_0"); reply.tool_arguments(\'{"a"\', call_id="call_0");'
-    ' reply.tool_arguments(": %d}", call_id="call_0")',
+    "streamed": 'reply.tool("sh", call_id="call_0"); '
+    'reply.tool_arguments(\'{"a"\', call_id="call_0"); '
+    'reply.tool_arguments(": %d}", call_id="call_0")',
 }
+
+
+def number_in(call: dict[str, Any]) -> int:
+    """Arguments of a reply are the text that came."""
+    told = call["arguments"]
+    return int((json.loads(told) if isinstance(told, str) else told)["a"])
+
+
 NEVER = 'side_effect="external-write", resume_policy="never-rerun", call_id="call_0"'
 
 
@@ -106,10 +115,10 @@ def test_an_id_that_comes_again_in_the_next_answer_is_another_call(
     until(lambda: session.state()["turns"][0]["state"] == "interrupted", "the turn to end")
     verdict = session.resume_check()
     assert verdict["status"] == "blocked"
-    found = sorted((one["n"], one["may"], one["arguments"]["a"]) for one in verdict["calls"])
+    found = sorted((one["n"], one["may"], number_in(one)) for one in verdict["calls"])
     assert found == [(1, "read_result" if has_journal else "ask_user", 1), (2, found[1][1], 2)]
     assert found[1][1] == ("never" if has_journal else "ask_user")
-    assert [one["arguments"]["a"] for one in session.explain()["unknown"]][-1] == 2
+    assert [number_in(one) for one in session.explain()["unknown"]][-1] == 2
 
     def sent_calls() -> list[tuple[str, str]]:
         told = session.messages("openai")
@@ -125,6 +134,17 @@ def test_an_id_that_comes_again_in_the_next_answer_is_another_call(
     assert unknown.startswith("No result was recorded")
     assert session.adopt()
     assert sent_calls() == before
+
+
+def test_an_intent_names_the_call_of_its_answer(reader: Any, agent: Obedient) -> None:
+    """By its place, though nothing else tells two calls of one id apart."""
+    agent.do("turn = client.session('s').submit('go'); reply = turn.reply(stream_id='r')")
+    for parted in ("reply.step()", "reply.finish()", "reply.tool_result('x', call_id='c')", ""):
+        agent.do("reply.tool('sh', {}, call_id='c')")
+        agent.do(f"turn.intent('sh', None, {NEVER.replace('call_0', 'c')}); turn.tool_started('c')")
+        agent.do(f"turn.tool_finished('c'); {parted}")
+    told = [one["payload"].get("said") for one in reader.session("s").events()]
+    assert [one for one in told if one is not None] == ["r:1", "r:3", "r:5", "r:7"]
 
 
 def test_a_daemon_that_does_not_know_it_is_of_another_build(reader: Any) -> None:

@@ -100,12 +100,12 @@ def test_the_end_of_an_answer_ends_no_call_that_is_not_over() -> None:
     """A hand-written loop says the finish before the piece that came with it, or a call again."""
     piecewise = (tool(1, "c", "sh"), delta(2, "c", b'{"a":'), finish(3), delta(4, "c", b"1}"))
     assert calls_of(*piecewise) == [(1, 0, b'{"a":1}', "unknown")]
-    again = tool(5, "c", "sh", b'{ "a": 1 }')
-    assert calls_of(tool(1, "c", "sh", b'{"a":1}'), finish(4), again) == [
+    again = tool(3, "c", "sh", b'{ "a": 1 }')
+    assert calls_of(tool(1, "c", "sh", b'{"a":1}'), finish(2), again) == [
         (1, 0, b'{ "a": 1 }', "unknown")
     ]
-    another = tool(5, "c", "ls", b'{"a":1}')
-    assert len(calls_of(tool(1, "c", "sh", b'{"a":1}'), finish(4), another)) == 2
+    another = tool(3, "c", "ls", b'{"a":1}')
+    assert len(calls_of(tool(1, "c", "sh", b'{"a":1}'), finish(2), another)) == 2
 
 
 def test_pieces_alone_in_a_later_answer_are_of_a_call_whose_name_is_lost() -> None:

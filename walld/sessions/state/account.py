@@ -8,7 +8,8 @@ A call is said by the model (an item of `tool_calls`, a `tool_use` block) and jo
 program (`tool_intent` and what follows). One of the two suffices. Two speakers mean the same call
 by the first rule that holds:
 
-1. Both name the same stream and seq of the call's first event.
+1. Both name the same stream and seq of the call's first event; but an intent that does not fit that
+   one joins another of its turn and id that it fits: to a client the next step's may be the same.
 2. In order, if it fits: an intent joins the oldest call of its turn and id that was said, that no
    intent has and that has no result, with the same tool and arguments that are equal as JSON; what
    the model says joins the oldest journalled call by the same test. What does not fit is another
@@ -590,6 +591,8 @@ class Calls:
         call = None if exact is None else self._exact.get(exact)
         if call is None or call.intent is not None:
             call = _take_fitting(known.said, name, arguments) if known.said else None
+        elif known.said and not call.fits(name, arguments):
+            call = _take_fitting(known.said, name, arguments) or call
         if call is None and self._gone:
             call = self._gone_call(turn, call_id, name, arguments)
         names = (name, payload["side_effect"], payload["resume_policy"])

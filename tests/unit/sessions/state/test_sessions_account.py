@@ -45,6 +45,20 @@ def test_an_utterance_and_an_intent_are_one_call_if_they_fit(log: Log) -> None:
     assert one.outcome == "pending"
 
 
+def test_an_intent_may_name_the_first_call_of_an_id_where_a_later_one_fits(log: Log) -> None:
+    """Of clients for which an id that comes again in the next step was the same call."""
+    step = {"_wal_stream": "s1", "_wal_seq": 1}
+    say(log, "t1", call(arguments={"n": 1}, seq=1), **step)
+    say(log, "t1", call(arguments={"n": 2}, seq=5), **step | {"_wal_seq": 4})
+    log.tool("t1", "c1", "started", "finished", tool="edit", arguments={"n": 2}, said="s1:1")
+    assert outcomes(log) == ["unknown", "done"]
+    edited = Log()
+    edited.submit("t1")
+    say(edited, "t1", call(arguments={"n": 1}, seq=1), **step)
+    edited.tool("t1", "c1", "started", tool="edit", arguments={"n": 3}, said="s1:1")
+    assert len(calls_of_events(edited.events).calls) == 1, "the same, its arguments changed"
+
+
 @pytest.mark.parametrize("intent", [{"tool": "look"}, {"tool": "edit", "arguments": {"k": True}}])
 def test_what_does_not_fit_is_a_call_of_its_own(log: Log, intent: dict[str, Any]) -> None:
     say(log, "t1", call(arguments={"k": 1}))
