@@ -372,7 +372,7 @@ def _is_sendable(one: dict[str, Any]) -> bool:
         told.get("input" if one.get("type") == "tool_use" else "arguments")
     )
     is_named = isinstance(told.get("name"), str) and told["name"] != ""
-    return is_named and arguments is not None and "_artifact" not in arguments
+    return is_named and "_artifact" not in arguments
 
 
 def _ends_in_text(message: dict[str, Any], answered: Container[str]) -> bool:

@@ -96,6 +96,10 @@ test("what this client streamed, both clients read alike", async (t) => {
   reply.toolResult("said", { callId: "c4" });
   reply.tool("näme with.dots", undefined, { callId: "c5" });
   reply.toolResult("", { callId: "c5" });
+  for (const [at, input] of ["*** Begin\n", ["ls"], 5, "null", "{\"a\": NaN}", "half \ud83d", "[1"].entries()) {
+    reply.tool("patch", input, { callId: `t${at}` });
+    reply.toolResult("patched", { callId: `t${at}` });
+  }
   reply.tool("next", {}, { callId: "c6" });
   reply.toolResult("half \ud83d", { callId: "c6" });
   reply.step();
