@@ -34,6 +34,7 @@ journal each call. A malformed word says nothing.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import Any, Final, NamedTuple
@@ -173,6 +174,11 @@ class Calls:
         self._last_seq = 0
         self._hole = 0
         """Behind the newest place where lines are lost."""
+        self._short_seqs: list[int] = []
+        """Of imports that lack lines of their source."""
+        self._coming: dict[str, None] = {}
+        """Imports that have not ended, by the last entry that each is to bring."""
+        self._ended_seqs: dict[str, int] = {}
 
     def take(self, event: Event) -> None:
         """The next event."""
@@ -190,9 +196,20 @@ class Calls:
             return
         if event.type == "imported" and payload.get("missing"):
             self._hole = event.seq
-        mixed = frozenset(payload.get("mixed", ()))
-        if mixed:
+        if event.type == "imported":
+            if payload.get("missing"):
+                self._short_seqs.append(event.seq)
+            if (begun := payload.get("begun")) is not None:
+                self._coming[begun] = None
+            self._coming.pop(payload.get("ended") or "", None)
+        mixed, started = frozenset(payload.get("mixed", ())), frozenset(payload.get("started", ()))
+        if mixed or started:
             self._index_begun()
+        for name in started:
+            assert self._begun_by is not None, "made above"
+            for call in self._begun_by.get(name, ()):
+                if call.begun.id == name:
+                    call.told_seq = event.seq
         for name in mixed:
             assert self._begun_by is not None, "made above"
             for call in self._begun_by.get(name, ()):
@@ -226,6 +243,7 @@ class Calls:
 
     def _ended(self, event: Event) -> None:
         self.ended.add(event.turn or "")
+        self._ended_seqs.setdefault(event.turn or "", event.seq)
 
     def newest(self, turn: str, call_id: str) -> CallAccount | None:
         """The call of the newest intent of that turn and id, or start where that is lost."""
@@ -246,10 +264,24 @@ class Calls:
                 found = self._answerable_call(of_turn, call_id)
                 if found is not None and found.turn == of_turn and not found.has_result:
                     _answer(found, held, seq)
+        self._tell_short()
         for call in self._parents:
             _take_child(call)
         if any(self.turns.values()):
             supersede(self.calls, self.turns)
+
+    def _tell_short(self) -> None:
+        """What an import lacks, or has yet to bring, may tell of a start: of calls whose turn had
+        not ended, and of which nothing was said before that proves what became of them.
+        """
+        seqs = [*self._short_seqs, *([self._last_seq + 1] if self._coming else [])]
+        for call in self.calls if seqs else ():
+            if (call.intent is None and not call.is_promised) or "observed" in call.seqs:
+                continue
+            at = bisect_right(seqs, max(call.begun.seq, call.settled_seq))
+            ended_seq = self._ended_seqs.get(call.turn or "", seqs[-1])
+            if at < len(seqs) and not call.again_seq and ended_seq >= seqs[at]:
+                call.told_seq = max(call.told_seq, seqs[at])
 
     # --- what the model said ----------------------------------------------------------------------
 
