@@ -74,6 +74,7 @@ class CallAccount:
         "settled",
         "settlements",
         "state",
+        "still_runs",
         "superseded_by",
         "supersedes",
         "told_seq",
@@ -132,6 +133,8 @@ class CallAccount:
         self.mixed = False
         self.told_seq = 0
         """Of what says that it may have run where this session came from."""
+        self.still_runs = False
+        """The process that its start named is there."""
         self.key: object = None
         self.idempotency: object = None
         self.effect: object = None

@@ -62,6 +62,7 @@ PROJECTIONS: Final[dict[str, _Projection]] = {
             "unknown": (str,),
             "last": (int, type(None)),
             "before": _TEXT,
+            "processes": (dict,),
         },
         with_unreleased=True,
     ),
