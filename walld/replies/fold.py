@@ -9,6 +9,12 @@ segments, lengthen the last one, fill in a tool call, or take a step over into t
 Nothing is joined over a missing seq: a `gap` segment stands there. A call without a result is
 `unknown`, never done.
 
+What is said by a call's id adds to it while its answer goes on. Some servers, and models, number
+calls anew in each answer: behind a step, its result, or the provider's finish the same id is
+another call. Behind a finish alone, pieces of arguments that were not whole, and the call said
+again in the same words, are still its own: who writes by hand may say the finish of a chunk before
+the rest of it.
+
 An attempt is the whole run anew: Retry starts again at step 0, and what came before keeps its
 segments under its own attempt number. With `step` it is the step under way anew: the segments of
 the steps before it go over into the new attempt, so an attempt number is only final with the fold.
@@ -112,8 +118,8 @@ class ReplyFold:
         """The text or reasoning that the next token may join."""
         self.calls: dict[str, SegmentBuilder] = {}
         """The newest call of each id."""
-        self.open_calls: dict[str, SegmentBuilder] = {}
-        """This attempt's calls without a result, in order."""
+        self.open_calls: dict[int, SegmentBuilder] = {}
+        """This attempt's calls without a result, by first seq."""
         self.open_by_name: dict[str | None, list[SegmentBuilder]] = {}
         """The same by name; closed and renamed ones are dropped when met."""
         self.gaps: list[wire.Gap] = []
@@ -129,6 +135,8 @@ class ReplyFold:
         self.error: wire.ReplyError | None = None
         self.finish_reason: str | None = None
         self.finish_seen = self.said_since_finish = self.finish_expected = False
+        self.finish_seq = 0
+        """Of the newest finish."""
 
     def take_all(self, items: Iterable[Item]) -> None:
         """Those behind what it has. Raises FormatError for a run that cannot be cut there."""
@@ -260,14 +268,11 @@ class ReplyFold:
         self._say("reasoning", event.seq, event.seq, at_ms, event.text, event.info)
 
     def _tool(self, event: wire.Tool, at_ms: int) -> None:
-        """A call, or an update of one. Some providers count call ids anew in every message."""
-        piece = self.calls.get(event.call_id)
-        if (
-            piece is None
-            or piece.is_over
-            or (piece.outcome != "unknown" and piece.step != self.step)
-        ):
-            piece = self._call(event.call_id, event.seq, at_ms)
+        """A call, or an update of one."""
+        piece = self._going_on(event.call_id)
+        if piece is not None and self.finish_seq > piece.last_seq:
+            piece = piece if piece.says(event.name, event.arguments) else None
+        piece = piece or self._call(event.call_id, event.seq, at_ms)
         piece.last_seq = event.seq
         if piece.name != event.name:
             piece.name = event.name
@@ -283,7 +288,10 @@ class ReplyFold:
         self._called()
 
     def _tool_arguments(self, event: wire.ToolArguments, at_ms: int) -> None:
-        piece = self.calls.get(event.call_id) or self._call(event.call_id, event.seq, at_ms)
+        piece = self._going_on(event.call_id)
+        if piece is not None and self.finish_seq > piece.last_seq:
+            piece = None if piece.was_whole() else piece
+        piece = piece or self._call(event.call_id, event.seq, at_ms)
         piece.last_seq = event.seq
         if piece.arguments is None:
             piece.arguments = []
@@ -304,8 +312,7 @@ class ReplyFold:
         piece.result = event.result
         piece.result_json = event.json
         piece.outcome = "failed" if event.failed else "done"
-        if piece.call_id is not None and self.open_calls.get(piece.call_id) is piece:
-            del self.open_calls[piece.call_id]
+        self.open_calls.pop(piece.first_seq, None)
         if event.info is not None:
             self._hold(event.info)
             if piece.kind == "tool":
@@ -363,6 +370,7 @@ class ReplyFold:
         self.session_id = event.session_id
 
     def _finish(self, event: wire.Finish, _at_ms: int) -> None:
+        self.finish_seq = event.seq
         self.finish_seen = True
         self.said_since_finish = False
         self.finish_reason = event.reason
@@ -401,20 +409,27 @@ class ReplyFold:
         piece.call_id = call_id
         self._hold(call_id)
         piece.outcome = "unknown"
-        piece.replaced = self.calls.get(call_id)
-        self.calls[call_id] = self.open_calls[call_id] = piece
+        before = self.calls.get(call_id)
+        piece.replaced = None if before is None or before.is_over else before
+        self.calls[call_id] = self.open_calls[piece.first_seq] = piece
         return piece
+
+    def _going_on(self, call_id: str) -> SegmentBuilder | None:
+        """The newest call of that id while more may come of it."""
+        piece = self.calls.get(call_id)
+        if piece is None or piece.is_over or piece.step != self.step:
+            return None
+        return piece if piece.outcome == "unknown" else None
 
     def _call_is_over(self, piece: SegmentBuilder) -> None:
         """Its attempt is: it is open no more, and the call that it replaced has its id back."""
         call_id, before = piece.call_id, piece.replaced
         assert call_id is not None
-        if self.open_calls.get(call_id) is piece:
-            del self.open_calls[call_id]
-        if self.calls[call_id] is piece and before is not None and not before.is_over:
-            self.calls[call_id] = before
-            if before.outcome == "unknown":
-                self.open_calls[call_id] = before
+        self.open_calls.pop(piece.first_seq, None)
+        if self.calls[call_id] is piece:
+            while before is not None and before.is_over:
+                before = before.replaced
+            self.calls[call_id] = before or piece
 
     def _called(self) -> None:
         self.run = None  # the same text before and after a call stays two segments

@@ -44,6 +44,7 @@ class SegmentBuilder:
         "text",
         "truncated_from",
         "verdict",
+        "whole",
     )
 
     def __init__(self, kind: str, step: int, attempt: int, seq: int, at_ms: int) -> None:
@@ -72,6 +73,23 @@ class SegmentBuilder:
         self.result_info: bytes | None = None
         """Of a call: said beside its result."""
         self.verdict: str | None = None
+        self.whole: bool | None = None
+        """Of a call: whether its arguments were whole when that was asked."""
+
+    def says(self, name: str, arguments: bytes | None) -> bool:
+        """It is a call of that tool, with arguments that are equal as JSON."""
+        if self.arguments is None or arguments is None or self.name != name:
+            return False
+        given = _in_one_form(arguments)
+        return given is not None and given == _in_one_form(b"".join(self.arguments))
+
+    def was_whole(self) -> bool:
+        """Its arguments were whole JSON when this was asked first: asked at each piece, it would
+        cost what they all have.
+        """
+        if self.whole is None:
+            self.whole = _is_whole_json(b"".join(self.arguments or ()))
+        return self.whole
 
     def hear(self, text: bytes) -> int:
         """More of its text, of which is kept whether it is blank. The bytes that are kept."""
@@ -118,10 +136,22 @@ class SegmentBuilder:
 def _is_whole_json(arguments: bytes) -> bool:
     """True for one JSON value, also where its strings hold half a character."""
     try:
-        json.loads(arguments.decode("utf-8", "surrogatepass"), parse_constant=_refuse)
+        _loaded(arguments)
     except (ValueError, RecursionError):
         return False
     return True
+
+
+def _in_one_form(arguments: bytes) -> str | None:
+    """Equal for what is equal as JSON; None for what is none."""
+    try:
+        return json.dumps(_loaded(arguments), sort_keys=True)
+    except (ValueError, RecursionError):
+        return None
+
+
+def _loaded(arguments: bytes) -> object:
+    return json.loads(arguments.decode("utf-8", "surrogatepass"), parse_constant=_refuse)
 
 
 def _refuse(constant: str) -> NoReturn:

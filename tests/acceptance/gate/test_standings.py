@@ -131,10 +131,18 @@ def test_a_process_that_a_call_named_is_looked_for_at_each_ask(
         """)
         agent.kill()
         until(lambda: state(cli, "s") == "blocked", "its owner to be missed, not its child")
+        session = daemon.reader.session("s")
+        for last in ({}, {"last": 1}):
+            result = session.messages("openai", **last)[-1]["content"]
+            assert result == "This call is still running."
+        assert [one["role"] for one in session.messages("openai", unknown="drop")] == ["user"]
         seq = daemon.reader.session("s").state()["last_seq"]
     finally:
         child.communicate()
     assert state(cli, "s") == judged(daemon, "s") == "cut"
+    for last in ({}, {"last": 1}):
+        result = session.messages("openai", **last)[-1]["content"]
+        assert result.startswith("No result was recorded: the work stopped")
     assert daemon.reader.session("s").state()["last_seq"] == seq
 
 

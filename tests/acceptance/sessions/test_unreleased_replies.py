@@ -75,6 +75,78 @@ def test_a_kill_in_a_tool_is_told_whoever_asks(
     assert len(session.messages()) == 2, "what is in the session is told once"
 
 
+STEPS = {
+    "in one piece": 'reply.tool("sh", {"a": %d}, call_id="call_0")',
+    "streamed": 'reply.tool("sh", call_id="call_0"); '
+    'reply.tool_arguments(\'{"a"\', call_id="call_0"); '
+    'reply.tool_arguments(": %d}", call_id="call_0")',
+}
+
+
+def number_in(call: dict[str, Any]) -> int:
+    """Arguments of a reply are the text that came."""
+    told = call["arguments"]
+    return int((json.loads(told) if isinstance(told, str) else told)["a"])
+
+
+NEVER = 'side_effect="external-write", resume_policy="never-rerun", call_id="call_0"'
+
+
+@pytest.mark.parametrize("parted", ["reply.step()", 'reply.finish("tool_calls")'])
+@pytest.mark.parametrize("has_journal", [False, True])
+@pytest.mark.parametrize("said", STEPS.values(), ids=STEPS)
+def test_an_id_that_comes_again_in_the_next_answer_is_another_call(
+    reader: Any, agent: Obedient, said: str, has_journal: bool, parted: str
+) -> None:
+    """Killed in the second: neither the gate, nor a message, nor who adopts it sees one alone."""
+    session = reader.session("s")
+    agent.do(
+        f"turn = client.session('s').submit('go', calls={'journal' if has_journal else None!r})"
+    )
+    agent.do("reply = turn.reply()")
+    for number in (1, 2):
+        agent.do(said % number)
+        agent.do("reply.drain(10)")
+        if has_journal:
+            agent.do(f"turn.intent('sh', {{'a': {number}}}, {NEVER}); turn.tool_started('call_0')")
+        if number == 1:
+            agent.do(f"turn.tool_finished('call_0', 'R1'); {parted}" if has_journal else parted)
+    agent.kill()
+    until(lambda: session.state()["turns"][0]["state"] == "interrupted", "the turn to end")
+    verdict = session.resume_check()
+    assert verdict["status"] == "blocked"
+    found = sorted((one["n"], one["may"], number_in(one)) for one in verdict["calls"])
+    assert found == [(1, "read_result" if has_journal else "ask_user", 1), (2, found[1][1], 2)]
+    assert found[1][1] == ("never" if has_journal else "ask_user")
+    assert [number_in(one) for one in session.explain()["unknown"]][-1] == 2
+
+    def sent_calls() -> list[tuple[str, str]]:
+        told = session.messages("openai")
+        calls = [
+            one["function"]["arguments"] for each in told for one in each.get("tool_calls", ())
+        ]
+        results = [one["content"] for one in told if one["role"] == "tool"]
+        return list(zip([json.loads(one)["a"] for one in calls], results, strict=True))
+
+    (one, gave), (two, unknown) = before = sent_calls()
+    assert (one, two) == (1, 2)
+    assert gave == "R1" if has_journal else gave.startswith("No result was recorded")
+    assert unknown.startswith("No result was recorded")
+    assert session.adopt()
+    assert sent_calls() == before
+
+
+def test_an_intent_names_the_call_of_its_answer(reader: Any, agent: Obedient) -> None:
+    """By its place, though nothing else tells two calls of one id apart."""
+    agent.do("turn = client.session('s').submit('go'); reply = turn.reply(stream_id='r')")
+    for parted in ("reply.step()", "reply.finish()", "reply.tool_result('x', call_id='c')", ""):
+        agent.do("reply.tool('sh', {}, call_id='c')")
+        agent.do(f"turn.intent('sh', None, {NEVER.replace('call_0', 'c')}); turn.tool_started('c')")
+        agent.do(f"turn.tool_finished('c'); {parted}")
+    told = [one["payload"].get("said") for one in reader.session("s").events()]
+    assert [one for one in told if one is not None] == ["r:1", "r:3", "r:5", "r:7"]
+
+
 def test_a_daemon_that_does_not_know_it_is_of_another_build(reader: Any) -> None:
     """Any other argument that a view does not have is a mistake."""
     with pytest.raises(walld_client.Refused) as refused:

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 from reply_items import folded, happened, result, text, tool
 from walld_client.wire import messages as wire
+
+from walld.wal.records import Happened, Item
 
 
 def test_a_tool_call_is_put_together() -> None:
@@ -48,10 +52,82 @@ def test_an_id_used_again_in_a_later_step_is_another_call() -> None:
         ("a", 0, "done"),
         ("b", 1, "failed"),
     ]
-    open_across = folded(
-        tool(1, "c", "a"), happened(wire.Step(1, 2)), tool(3, "c", "a", b"{}")
-    ).segments
-    assert [(one.step, one.last_seq) for one in open_across] == [(0, 3)]
+
+
+def step(seq: int) -> Happened:
+    return happened(wire.Step(1, seq))
+
+
+def finish(seq: int) -> Happened:
+    return happened(wire.Finish(1, seq, "tool_calls"))
+
+
+def delta(seq: int, call_id: str, piece: bytes) -> Happened:
+    return happened(wire.ToolArguments(1, seq, call_id, piece))
+
+
+def answered(seq: int) -> Happened:
+    return result(seq, "c", None)
+
+
+def calls_of(*items: Item) -> list[tuple[int, int, bytes | None, str | None]]:
+    """First seq, step, arguments and outcome of each."""
+    told = folded(*items).segments
+    return [(one.first_seq, one.step, one.arguments, one.outcome) for one in told]
+
+
+@pytest.mark.parametrize("parted", [step, finish, answered])
+@pytest.mark.parametrize("is_streamed", [False, True])
+def test_an_id_that_comes_again_in_a_later_answer_is_another_call(
+    parted: Callable[[int], Happened], is_streamed: bool
+) -> None:
+    """Servers that number calls anew in each answer; nobody said what the first one gave."""
+
+    def said(seq: int, arguments: bytes) -> list[Happened]:
+        if not is_streamed:
+            return [tool(seq, "c", "sh", arguments)]
+        cut = len(arguments) // 2
+        pieces = [delta(seq + 1, "c", arguments[:cut]), delta(seq + 2, "c", arguments[cut:])]
+        return [tool(seq, "c", "sh"), *pieces]
+
+    found = calls_of(*said(1, b'{"a":1}'), parted(4), *said(5, b'{"a":2}'))
+    found = [one for one in found if one[2] is not None]
+    first, number = "done" if parted is answered else "unknown", int(parted is step)
+    assert found == [(1, 0, b'{"a":1}', first), (5, number, b'{"a":2}', "unknown")]
+
+
+def test_the_end_of_an_answer_ends_no_call_that_is_not_over() -> None:
+    """A hand-written loop says the finish before the piece that came with it, or a call again."""
+    piecewise = (tool(1, "c", "sh"), delta(2, "c", b'{"a":'), finish(3), delta(4, "c", b"1}"))
+    assert calls_of(*piecewise) == [(1, 0, b'{"a":1}', "unknown")]
+    again = tool(3, "c", "sh", b'{ "a": 1 }')
+    assert calls_of(tool(1, "c", "sh", b'{"a":1}'), finish(2), again) == [
+        (1, 0, b'{ "a": 1 }', "unknown")
+    ]
+    another = tool(3, "c", "ls", b'{"a":1}')
+    assert len(calls_of(tool(1, "c", "sh", b'{"a":1}'), finish(2), another)) == 2
+
+
+def test_pieces_alone_in_a_later_answer_are_of_a_call_whose_name_is_lost() -> None:
+    for parted in (step, finish, answered):
+        told = folded(tool(1, "c", "sh", b"{}"), parted(2), delta(3, "c", b'{"a":2}')).segments
+        assert [(one.name, one.arguments) for one in told] == [("sh", b"{}"), (None, b'{"a":2}')]
+
+
+def test_a_step_that_is_begun_anew_leaves_an_id_to_the_steps_before_it() -> None:
+    begun_anew = (tool(1, "c", "sh", b"{}"), step(2), tool(3, "c", "sh"), answered(4))
+    begun_anew += (tool(5, "c", "sh"), happened(wire.Retry(1, 6, step=True)), answered(7))
+    told = folded(*begun_anew).segments
+    assert [(one.first_seq, one.attempt, one.outcome) for one in told] == [
+        (1, 1, "done"),
+        (3, 0, "done"),
+        (5, 0, "unknown"),
+    ]
+
+
+def test_of_two_open_calls_of_one_id_neither_is_certain() -> None:
+    told = folded(tool(1, "c", "sh"), step(2), tool(3, "c", "sh"), result(4, None, None)).segments
+    assert [one.kind for one in told] == ["tool", "tool", "tool_result"]
 
 
 def test_a_result_without_id_goes_to_the_newest_open_call_of_that_name() -> None:

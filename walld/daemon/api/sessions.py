@@ -86,6 +86,8 @@ _OF_ENTRIES_ALONE = ("branches", "child", "edit_target", "find", "tree", "turn")
 """Views that say nothing of what became of calls."""
 _WITHOUT_ENTRIES = ("pending", *_OF_GATE)
 """Of those the ones that tell of such replies alone, too."""
+_WITH_PROCESSES = ("messages", *_WITHOUT_ENTRIES)
+"""Views that know which processes of calls still run."""
 _OF_TURNS = ("messages", "eval")
 """Views that have what such replies of turns say, as far as all of it can be read."""
 _WITH_WORDS = (*_OF_TURNS, "explain", "transcript")
@@ -128,7 +130,7 @@ class SessionRequests:
         self._files = files
         self._view_events = ViewEvents(sessions, files.views)
         self._key_lookup = KeyLookup(sessions, self._view_events, files.views)
-        self._pages = MessagePages(sessions, self._view_events, files.views)
+        self._pages = MessagePages(sessions, self._view_events, files.views, seen_now)
         self._standings = Standings(
             engine, sessions, turns, replies, self._view_events, files, self._workers, wall_ms
         )
@@ -590,6 +592,7 @@ class SessionRequests:
         breaks = [broken._asdict() for broken in found.breaks]
         if request.name in _WITHOUT_ENTRIES:
             arguments["last_seq"] = found.until
+        if request.name in _WITH_PROCESSES:
             arguments["processes"] = await files.views.run(lambda: seen_now(processes_of(events)))
         if request.name in _OF_GATE:
             arguments |= {"breaks": breaks, "session": request.session_id}

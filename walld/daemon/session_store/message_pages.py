@@ -22,6 +22,7 @@ from walld.daemon.session_store.view_events import written
 from walld.errors import FormatError, ProtocolError, Refusal
 from walld.ledger.line import are_whole
 from walld.sessions.gate.children import ChildrenUnknown, with_children
+from walld.sessions.gate.processes import processes_of
 from walld.sessions.state.entries import line_event
 from walld.sessions.state.events import Event
 from walld.sessions.views.event_memory import shortened
@@ -29,14 +30,17 @@ from walld.sessions.views.message_page import NeedsMore, cursor_seq, page
 from walld.sessions.views.tail_index import TailIndex
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping, Sequence
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from walld.daemon.session_store.files import Lines
     from walld.daemon.session_store.open_sessions import Sessions
     from walld.daemon.session_store.view_events import HeldEvents, ViewEvents
     from walld.daemon.storage.disk_threads import Worker
+    from walld.sessions.gate.processes import NamedProcess
     from walld.sessions.state.account import Unreleased
     from walld.sessions.state.events import Child
+
+    _SeenNow = Callable[[Iterable[NamedProcess]], Mapping[NamedProcess, str]]
 
 __all__ = ["MessagePages"]
 
@@ -96,7 +100,11 @@ class _Known:
 class MessagePages:
     """Of one daemon."""
 
-    def __init__(self, sessions: Sessions, view_events: ViewEvents, views: Worker) -> None:
+    def __init__(
+        self, sessions: Sessions, view_events: ViewEvents, views: Worker, seen_now: _SeenNow
+    ) -> None:
+        """seen_now: looks whether processes are there. For a thread."""
+        self._seen_now = seen_now
         self._sessions = sessions
         self._view_events = view_events
         self._views = views
@@ -116,7 +124,7 @@ class MessagePages:
 
         Raises Refusal, also where what it is made of is too long; ProtocolError, ChildrenUnknown.
         """
-        key, last = (uid, session_id), arguments["last"]
+        key, last, look = (uid, session_id), arguments["last"], self._seen_now
         if last is None or last < 1:
             return None, None  # it says so
         before = cursor_seq(arguments.get("before"))
@@ -138,7 +146,8 @@ class MessagePages:
             keep = None if end is None else partial(_shortened_from, end)
             try:
                 async with self._view_events.held(uid, session_id, found, keep, tail_from) as held:
-                    job = partial(_page, known, held, (start, end), arguments, replies, children)
+                    places = start, end
+                    job = partial(_page, known, held, places, arguments, replies, children, look)
                     is_known, told = await self._views.run(job)
             except (ProtocolError, Refusal, ChildrenUnknown):
                 self._keep(key, known)
@@ -182,6 +191,7 @@ def _page(
     arguments: dict[str, Any],
     replies: Sequence[Unreleased],
     children: Mapping[str, Child | None],
+    seen_now: _SeenNow,
 ) -> tuple[bool, bytearray | None]:
     """For the thread: whether the index is of these lines, and the page where they suffice.
 
@@ -199,6 +209,7 @@ def _page(
     if end is not None and not known.index.is_independent(end):
         return True, None  # what came since acts on both sides of it
     events = with_children(held.events, children, replies)
+    arguments = arguments | {"processes": seen_now(processes_of(events))}
     if start <= 1:
         return True, written(page(events, unreleased=replies, **arguments), held)
     if brings or not known.index.is_independent(begin):

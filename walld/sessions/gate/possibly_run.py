@@ -206,11 +206,7 @@ def settled_seq(tool: CallAccount, said: Mapping[tuple[object, object], int]) ->
 
     said: observations by name.
     """
-    seqs = tool.state.seqs
-    by_name = said.get((tool.turn, tool.call_id), 0)
-    settled = tool.settled
-    in_words = settled.seq if settled is not None and settled.payload["word"] in _ENDS else 0
-    return max(seqs.get("denied", 0), seqs.get("observed", 0), by_name, in_words)
+    return max(tool.settled_seq, said.get((tool.turn, tool.call_id), 0))
 
 
 def started_elsewhere(events: Sequence[Event]) -> dict[str, int]:

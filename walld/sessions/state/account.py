@@ -8,7 +8,8 @@ A call is said by the model (an item of `tool_calls`, a `tool_use` block) and jo
 program (`tool_intent` and what follows). One of the two suffices. Two speakers mean the same call
 by the first rule that holds:
 
-1. Both name the same stream and seq of the call's first event.
+1. Both name the same stream and seq of the call's first event; but an intent that does not fit that
+   one joins another of its turn and id that it fits: to a client the next step's may be the same.
 2. In order, if it fits: an intent joins the oldest call of its turn and id that was said, that no
    intent has and that has no result, with the same tool and arguments that are equal as JSON; what
    the model says joins the oldest journalled call by the same test. What does not fit is another
@@ -33,6 +34,7 @@ journal each call. A malformed word says nothing.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import Any, Final, NamedTuple
@@ -172,6 +174,11 @@ class Calls:
         self._last_seq = 0
         self._hole = 0
         """Behind the newest place where lines are lost."""
+        self._short_seqs: list[int] = []
+        """Of imports that lack lines of their source."""
+        self._coming: dict[str, None] = {}
+        """Imports that have not ended, by the last entry that each is to bring."""
+        self._ended_seqs: dict[str, int] = {}
 
     def take(self, event: Event) -> None:
         """The next event."""
@@ -189,9 +196,20 @@ class Calls:
             return
         if event.type == "imported" and payload.get("missing"):
             self._hole = event.seq
-        mixed = frozenset(payload.get("mixed", ()))
-        if mixed:
+        if event.type == "imported":
+            if payload.get("missing"):
+                self._short_seqs.append(event.seq)
+            if (begun := payload.get("begun")) is not None:
+                self._coming[begun] = None
+            self._coming.pop(payload.get("ended") or "", None)
+        mixed, started = frozenset(payload.get("mixed", ())), frozenset(payload.get("started", ()))
+        if mixed or started:
             self._index_begun()
+        for name in started:
+            assert self._begun_by is not None, "made above"
+            for call in self._begun_by.get(name, ()):
+                if call.begun.id == name:
+                    call.told_seq = event.seq
         for name in mixed:
             assert self._begun_by is not None, "made above"
             for call in self._begun_by.get(name, ()):
@@ -225,6 +243,7 @@ class Calls:
 
     def _ended(self, event: Event) -> None:
         self.ended.add(event.turn or "")
+        self._ended_seqs.setdefault(event.turn or "", event.seq)
 
     def newest(self, turn: str, call_id: str) -> CallAccount | None:
         """The call of the newest intent of that turn and id, or start where that is lost."""
@@ -245,10 +264,24 @@ class Calls:
                 found = self._answerable_call(of_turn, call_id)
                 if found is not None and found.turn == of_turn and not found.has_result:
                     _answer(found, held, seq)
+        self._tell_short()
         for call in self._parents:
             _take_child(call)
         if any(self.turns.values()):
             supersede(self.calls, self.turns)
+
+    def _tell_short(self) -> None:
+        """What an import lacks, or has yet to bring, may tell of a start: of calls whose turn had
+        not ended, and of which nothing was said before that proves what became of them.
+        """
+        seqs = [*self._short_seqs, *([self._last_seq + 1] if self._coming else [])]
+        for call in self.calls if seqs else ():
+            if (call.intent is None and not call.is_promised) or "observed" in call.seqs:
+                continue
+            at = bisect_right(seqs, max(call.begun.seq, call.settled_seq))
+            ended_seq = self._ended_seqs.get(call.turn or "", seqs[-1])
+            if at < len(seqs) and not call.again_seq and ended_seq >= seqs[at]:
+                call.told_seq = max(call.told_seq, seqs[at])
 
     # --- what the model said ----------------------------------------------------------------------
 
@@ -590,6 +623,8 @@ class Calls:
         call = None if exact is None else self._exact.get(exact)
         if call is None or call.intent is not None:
             call = _take_fitting(known.said, name, arguments) if known.said else None
+        elif known.said and not call.fits(name, arguments):
+            call = _take_fitting(known.said, name, arguments) or call
         if call is None and self._gone:
             call = self._gone_call(turn, call_id, name, arguments)
         names = (name, payload["side_effect"], payload["resume_policy"])

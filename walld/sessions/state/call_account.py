@@ -74,8 +74,10 @@ class CallAccount:
         "settled",
         "settlements",
         "state",
+        "still_runs",
         "superseded_by",
         "supersedes",
+        "told_seq",
         "turn",
         "word",
         "words",
@@ -129,6 +131,10 @@ class CallAccount:
         """What its program said last of how far it is."""
         self.again_seq = 0
         self.mixed = False
+        self.told_seq = 0
+        """Of what says that it may have run where this session came from."""
+        self.still_runs = False
+        """The process that its start named is there."""
         self.key: object = None
         self.idempotency: object = None
         self.effect: object = None
@@ -167,17 +173,32 @@ class CallAccount:
         return self.state.seqs
 
     @property
+    def settled_seq(self) -> int:
+        """Where somebody last said what became of it, but for a result; 0 where nobody did."""
+        settled = self.settled
+        is_end = settled is not None and settled.payload["word"] in _SETTLED
+        in_words = settled.seq if settled is not None and is_end else 0
+        return max(self.seqs.get("denied", 0), self.seqs.get("observed", 0), in_words)
+
+    @property
+    def is_told(self) -> bool:
+        """It may have run elsewhere, and nothing since says what became of it."""
+        return self.word is None and self.told_seq > self.settled_seq
+
+    @property
     def has_result(self) -> bool:
         """A speaker said what it gave, and did not only observe it."""
         return self.word is not None
 
     @property
     def outcome(self) -> str:
-        """The first that holds: what somebody settled; a result's word; denied, and it cannot have
-        started; observed; started, or what closed it is lost: unknown; said in an answer that
-        failed: not run; said in a step that was begun anew before it ended: withdrawn; intended,
-        or cut within its arguments: pending; only said: unknown.
+        """The first that holds: it may have run elsewhere; what somebody settled; a result's word;
+        denied, and it cannot have started; observed; started, or what closed it is lost: unknown;
+        said in an answer that failed: not run; said in a step that was begun anew before it ended:
+        withdrawn; intended, or cut within its arguments: pending; only said: unknown.
         """
+        if self.is_told:
+            return "unknown"
         if self.settled is not None and (said := _SETTLED.get(self.settled.payload["word"])):
             return said
         if self.word is not None:

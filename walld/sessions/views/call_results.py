@@ -144,6 +144,7 @@ def _synthetic(call: CallAccount, outcome: str, calls: Calls) -> tuple[str, str]
         return "denied", f"{who} rejected {call.name}{told}{late}"
     if outcome == "unknown":
         is_at_work = call.turn in calls.turns and call.turn not in calls.ended
+        is_at_work = call.still_runs or (is_at_work and not call.is_told)
         return (
             ("running", "This call is still running.") if is_at_work else (outcome, _MAY_HAVE_RUN)
         )

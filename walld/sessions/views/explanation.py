@@ -14,6 +14,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from walld_client.limits import PREVIEW_CHARS_MAX
+from walld_client.recovered.provider import set_apart
 
 from walld.sessions.gate.model_calls import model_calls, total_usage
 from walld.sessions.gate.next_steps import next_steps
@@ -151,7 +152,7 @@ def explain(
         "model_failed": [
             {name: one[name] for name in _OF_FAILED} for one in records if one["error_class"]
         ],
-        "saying": [_saying(one) for one in replies],
+        "saying": [_saying(one, account) for one in replies],
         "said_elsewhere": _said_elsewhere(events, account, replies),
         "unknown": [one for one in unknown if one["why"] not in _WORKED_ON],
         "running": [one for one in unknown if one["why"] in _WORKED_ON],
@@ -347,15 +348,17 @@ def _usage(records: Sequence[dict[str, Any]]) -> dict[str, Any]:
     return {"model_calls": len(records), "models": list(models), "usage": usage}
 
 
-def _saying(reply: Unreleased) -> dict[str, Any]:
-    facts = reply.facts
+def _saying(reply: Unreleased, account: History) -> dict[str, Any]:
+    """With what became of its calls, whoever said that."""
+    facts, of_item = reply.facts, account.calls.of_item
+    said = [set_apart(one) for one in reply.messages]
     calls = [
         {
             "call_id": one.get("id"),
             "tool": one.get("name"),
             "arguments": _value(one.get("arguments"))[0],
             "arguments_cut": _value(one.get("arguments"))[1],
-            "outcome": one.get("outcome"),
+            "outcome": one.get("outcome") if (of := of_item.get(id(one))) is None else of.outcome,
         }
         for message in reply.messages
         for one in message.get("tool_calls") or ()
@@ -375,10 +378,19 @@ def _saying(reply: Unreleased) -> dict[str, Any]:
         "started_at_ms": facts.get("started_at_ms"),
         "last_event_at_ms": facts.get("last_event_at_ms"),
         "last_seq": facts.get("last_seq"),
-        "text": "".join(str(one.get("content") or "") for one in reply.messages),
-        "reasoning": "".join(str(one.get("reasoning") or "") for one in reply.messages),
+        "text": _in_a_row(said, "content"),
+        "reasoning": _in_a_row(said, "reasoning"),
         "calls": calls,
     }
+
+
+def _in_a_row(messages: Sequence[Mapping[str, Any]], name: str) -> str:
+    """Their texts, a blank line between two where neither has white space there."""
+    told = ""
+    for text in filter(None, (str(one.get(name) or "") for one in messages)):
+        is_glued = told and not (told[-1].isspace() or text[0].isspace())
+        told += f"\n\n{text}" if is_glued else text
+    return told
 
 
 def _said_elsewhere(

@@ -15,13 +15,14 @@ Invariant
 
 from __future__ import annotations
 
-from collections.abc import Container, Sequence
+from collections.abc import Container, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from walld_client.recovered.calls import CallsOfId, sendable_arguments
 from walld_client.recovered.provider import in_format
 from walld_client.recovered.said import answer_of
 
+from walld.sessions.gate.processes import NamedProcess
 from walld.sessions.state.account import Calls, Unreleased, calls_in, results_in
 from walld.sessions.state.errors import BadArgument
 from walld.sessions.state.events import Event
@@ -49,10 +50,11 @@ def messages_or_page(
     unreleased: Sequence[Unreleased] = (),
     last: int | None = None,
     before: str | None = None,
+    processes: Mapping[NamedProcess, str] | None = None,
 ) -> list[dict[str, Any]] | dict[str, Any] | None:
     """The view `messages`: a list, and with `last` a page of it. Raises BadArgument."""
     if last is None and before is None:
-        return messages(events, format, branch, compacted, unknown, unreleased)
+        return messages(events, format, branch, compacted, unknown, unreleased, processes)
     return page(
         events,
         format,
@@ -62,6 +64,7 @@ def messages_or_page(
         unreleased,
         last=last,
         before=before,
+        processes=processes,
     )
 
 
@@ -76,6 +79,7 @@ def page(
     last: int | None,
     before: str | None = None,
     opening: Sequence[Event] | None = None,
+    processes: Mapping[NamedProcess, str] | None = None,
 ) -> dict[str, Any] | None:
     """`messages`: the last n, or so many before the page of a cursor; a few more where they belong
     together. `before`: the cursor of this page, None where it is the first of the list.
@@ -95,7 +99,15 @@ def page(
     begins: list[tuple[int, Item]] = []
     if opening:
         events = [*opening, *events]
-    told = tell(conversation, events, path, unreleased, compacted=compacted, begins=begins)
+    told = tell(
+        conversation,
+        events,
+        path,
+        unreleased,
+        compacted=compacted,
+        begins=begins,
+        processes=processes,
+    )
     is_all = conversation.is_all(compacted=compacted) if isinstance(conversation, Tail) else True
     if unknown == "drop":
         told, begins = _without_unknown(told, begins)
@@ -372,7 +384,7 @@ def _is_sendable(one: dict[str, Any]) -> bool:
         told.get("input" if one.get("type") == "tool_use" else "arguments")
     )
     is_named = isinstance(told.get("name"), str) and told["name"] != ""
-    return is_named and arguments is not None and "_artifact" not in arguments
+    return is_named and "_artifact" not in arguments
 
 
 def _ends_in_text(message: dict[str, Any], answered: Container[str]) -> bool:

@@ -18,11 +18,12 @@ malformed does nothing.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Sequence
+from collections.abc import Callable, Container, Mapping, Sequence
 from typing import Any, Final, NamedTuple, TypeAlias
 
 from walld_client.recovered.provider import FORMATS, in_format
 
+from walld.sessions.gate.processes import NamedProcess, seen
 from walld.sessions.state.account import Calls, Unreleased, calls_of_events, results_in
 from walld.sessions.state.artifacts import whole_text
 from walld.sessions.state.call_account import CallAccount
@@ -61,20 +62,22 @@ def messages(
     compacted: bool = True,
     unknown: str = "say",
     unreleased: Sequence[Unreleased] = (),
+    processes: Mapping[NamedProcess, str] | None = None,
 ) -> list[dict[str, Any]] | None:
     """The messages on the path to the leaf, or to entry `branch`; None of no events at all.
 
     compacted: False shows what compactions hide. unknown: "drop" leaves out calls that may have run
     or still run and of which nobody said more. unreleased: the session's, in order of their
-    beginning. A provider's format is of the events alone: what
-    stands beside the session is its beginning there, so the client renders what it has read.
+    beginning. processes: of those that starts name, running or gone. A provider's format is of the
+    events alone: what stands beside the session is its beginning there, so the client renders what
+    it has read.
     Raises BadArgument.
     """
     check_words(format, unknown)
     if not events:
         return None
     path = path_events(events, branch)
-    told = tell(Conversation(), events, path, unreleased, compacted=compacted)
+    told = tell(Conversation(), events, path, unreleased, compacted=compacted, processes=processes)
     return in_format(without_unknown(told) if unknown == "drop" else told, format)
 
 
@@ -94,11 +97,14 @@ def tell(
     *,
     compacted: bool,
     begins: list[tuple[int, Item]] | None = None,
+    processes: Mapping[NamedProcess, str] | None = None,
 ) -> list[dict[str, Any]]:
     """The plain messages of a path. conversation: an empty one. begins: is given the place of each
     message that an entry said; the others stand behind one of those.
     """
     calls = calls_of_events(events, unreleased)
+    for call in calls.calls if processes else ():
+        call.still_runs = call.outcome == "unknown" and seen(call, processes or {}) == "running"
     gone = messages_of_gone_replies(calls) if calls.has_gone_replies else []
     placed = {reply.turn for reply in (*unreleased, *(one for one, _ in gone))}
     if calls.has_recovered and (recovered := _recovered_streams(path)):

@@ -70,6 +70,7 @@ PROJECTIONS: Final[dict[str, _Projection]] = {
             "unknown": (str,),
             "last": (int, type(None)),
             "before": _TEXT,
+            "processes": (dict,),
         },
         with_unreleased=True,
     ),

@@ -6,7 +6,7 @@
  */
 
 /**
- * The message, each of whose `tool_calls` has `id`, `name`, `arguments` (JSON text, or null) and
+ * The message, each of whose `tool_calls` has `id`, `name`, `arguments` (text, JSON as a rule, or null) and
  * `arguments_complete`, beside all that it was appended with.
  */
 export function withPlainCalls(message: Record<string, unknown>): Record<string, unknown> {
@@ -29,9 +29,10 @@ function plain(item: unknown): unknown {
   };
 }
 
+/** Text that begins no object is that of a tool which takes one. */
 function isWhole(text: string): boolean {
   try {
-    return text.trim() === "" || JSON.parse(text) !== undefined;
+    return !text.trimStart().startsWith("{") || JSON.parse(text) !== undefined;
   } catch {
     return false;
   }

@@ -3,8 +3,8 @@
  *
  * Owns: which segments become which message. Refuses: reading the reply (`partialReply.ts`), inventing.
  *
- * - No reasoning, no orphan: a call goes with its result or not at all, and only where its name is known
- *   and its arguments are a JSON object (or empty).
+ * - No reasoning, no orphan: a call goes with its result or not at all, and only where its name is known.
+ *   Arguments are a JSON object: what is none is the `input` of one, with a `note` where it was cut.
  * - No two equal roles in a row (but one `tool` message a call, as openai has it), no empty message, no key
  *   a provider does not know; text of steps without a call between becomes one message.
  * - Ids and names as both providers take them: 1-40 and 1-64 of A-Z a-z 0-9 _ -, ids unique. A call id that
@@ -16,6 +16,7 @@ import { createHash } from "node:crypto";
 import type { Segment } from "./segment.ts";
 
 const BLANK_LINE = "\n\n";
+const CUT = "cut: the rest of it was not recorded";
 
 type Message = Record<string, unknown>;
 
@@ -114,14 +115,17 @@ function sendableArguments(segment: Segment): object | null {
   const isAnswered = segment.outcome === "done" || segment.outcome === "failed";
   if (segment.kind !== "tool" || !segment.name || !isAnswered) return null;
   const text = segment.arguments ?? "";
-  if (text.trim() === "") return {};
+  const trimmed = text.trim();
+  if (trimmed === "" || trimmed === "null") return {};
+  let value: unknown = text.toWellFormed();
   try {
-    const value: unknown = JSON.parse(text);
-    const isObject = typeof value === "object" && value !== null && !Array.isArray(value);
-    return isObject ? value : null;
+    value = JSON.parse(trimmed);
   } catch {
-    return null;
+    // it is the text itself
   }
+  if (typeof value === "object" && value !== null && !Array.isArray(value)) return value;
+  const isCut = trimmed.startsWith("{") && !trimmed.endsWith("}");
+  return { input: value, ...(isCut ? { note: CUT } : {}) };
 }
 
 function callOf(segment: Segment, sendable: object, ids: Set<string>): Call {

@@ -2,8 +2,8 @@
  * Keeps the tool calls of a reply that have no result yet.
  *
  * Owns: which call a result belongs to, without an id or by the id that a provider gave to several; by which
- * seq a call began, as whoever reads the reply counts (an id that is said anew in a later step, when its call has
- * a result, is another call, and so it is behind a retry). Refuses: sending.
+ * seq a call began, as whoever reads the reply counts (an id that is said anew behind a step, the provider's finish,
+ * its call's result or a retry is another call). Refuses: sending.
  */
 
 import { OPEN_TOOLS_MAX } from "../limits.ts";
@@ -15,6 +15,8 @@ export class OpenCalls {
   /** Call id to the seq and the step in which it began; of calls with a result, too. */
   private begun = new Map<string, { seq: number; step: number }>();
   private step = 0;
+  /** Those said before the finish of the step under way. */
+  private readonly finished = new Set<string>();
 
   /**
    * A call began, or was updated. Beyond OPEN_TOOLS_MAX the oldest is forgotten.
@@ -23,8 +25,9 @@ export class OpenCalls {
    */
   add(callId: string, name: string, seq: number, given?: unknown): void {
     const begun = this.begun.get(callId);
-    if (begun === undefined || (!this.names.has(callId) && begun.step !== this.step)) {
-      this.begun.delete(callId);
+    const isOver = !this.names.has(callId) || this.finished.has(callId);
+    if (begun === undefined || isOver || begun.step !== this.step) {
+      for (const known of [this.begun, this.names, this.finished]) known.delete(callId);
       this.begun.set(callId, { seq, step: this.step });
       if (this.begun.size > OPEN_TOOLS_MAX) this.begun.delete(this.begun.keys().next().value!);
     }
@@ -40,6 +43,12 @@ export class OpenCalls {
   /** What is said from here on is of the next message. */
   nextStep(): void {
     this.step += 1;
+    this.finished.clear();
+  }
+
+  /** The provider's answer is over. */
+  finish(): void {
+    for (const callId of this.names.keys()) this.finished.add(callId);
   }
 
   /** All calls so far, or those of the step alone, are of an attempt that is over. */
@@ -71,6 +80,7 @@ export class OpenCalls {
     const name = this.names.get(callId);
     this.names.delete(callId);
     this.given.delete(callId);
+    this.finished.delete(callId);
     return name;
   }
 }

@@ -104,7 +104,11 @@ export class Reply {
 
   // --- tools ---
 
-  /** A tool call; the same callId again updates it. Without one it is "<stream>:<seq>". */
+  /**
+   * A tool call. Without callId it is "<stream>:<seq>".
+   *
+   * The same one again updates it, until its result, `finish` or `step`; then it is another.
+   */
   tool(name: string, args?: unknown, options: { callId?: EntryId; info?: Info } = {}): number {
     const given = options.callId ? idIn(options.callId, "callId") : undefined;
     const [encoded, trueBytes] = args === undefined ? [null, 0] : this.cutText(values.jsonText(args), true);
@@ -213,7 +217,9 @@ export class Reply {
 
   /** The provider's own terminal marker was seen. */
   finish(reason?: string): number {
-    return this.say("Finish", { reason: reasonOf(reason, this.redact) });
+    const seq = this.say("Finish", { reason: reasonOf(reason, this.redact) });
+    if (seq > 0) this.calls.finish();
+    return seq;
   }
 
   // --- terminals: the first one wins ---

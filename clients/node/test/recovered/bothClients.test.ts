@@ -96,6 +96,10 @@ test("what this client streamed, both clients read alike", async (t) => {
   reply.toolResult("said", { callId: "c4" });
   reply.tool("näme with.dots", undefined, { callId: "c5" });
   reply.toolResult("", { callId: "c5" });
+  for (const [at, input] of ["*** Begin\n", ["ls"], 5, "null", "{\"a\": NaN}", "half \ud83d", "[1"].entries()) {
+    reply.tool("patch", input, { callId: `t${at}` });
+    reply.toolResult("patched", { callId: `t${at}` });
+  }
   reply.tool("next", {}, { callId: "c6" });
   reply.toolResult("half \ud83d", { callId: "c6" });
   reply.step();
@@ -105,12 +109,17 @@ test("what this client streamed, both clients read alike", async (t) => {
   reply.tool("later", {}, { callId: "c7" });
   reply.toolResult({ a: 1 }, { callId: "c7" });
   reply.token("four  ");
-  reply.finish("stop");
+  for (const next of [() => reply.step(), () => reply.finish("tool_calls"), () => reply.finish("stop")]) {
+    reply.tool("again", undefined, { callId: "c9" });
+    reply.toolArguments('{"n":1}', { callId: "c9" });
+    next();
+  }
   assert.ok(await reply.drain());
   const told = JSON.parse(python(READS, daemon.socket, "both")) as unknown;
   const read = (await client.recover("both"))!;
   const found = inItsWords(read);
   assert.ok(read.messages("openai").length > 5);
+  assert.equal(read.segments.filter((one) => one.kind === "tool" && one.callId === "c9").length, 3);
   assert.match(JSON.stringify(read.messages("openai")), /Now\\n\\nI go on\./);
   assert.throws(() => read.messages("other" as "plain"), RangeError);
   assert.deepEqual(like(told, found), told);

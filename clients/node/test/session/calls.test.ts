@@ -202,6 +202,24 @@ test("a call's events are its journal; its process is named; a failure is told i
   await turn.completed();
 });
 
+test("an intent names the call of its answer, by its place in the reply", async () => {
+  const session = client.session("places");
+  const turn = await session.submit("q");
+  const reply = await turn.reply({ streamId: "places" });
+  const parted = [() => reply.step(), () => reply.finish(), () => reply.toolResult("x", { callId: "c" }), () => 0];
+  for (const next of parted) {
+    reply.tool("run", {}, { callId: "c" });
+    await turn.intent("run", undefined, { ...RISK, callId: "c" });
+    await turn.toolStarted("c");
+    await turn.toolFinished("c");
+    next();
+  }
+  reply.cancel();
+  const said = (await session.events()).map((one) => one.payload["said"]).filter((one) => one !== undefined);
+  assert.deepEqual(said, ["places:1", "places:3", "places:5", "places:7"]);
+  await turn.completed();
+});
+
 test("pages, finds, edits and forks", async () => {
   const session = client.session("tree");
   for (let at = 0; at < 5; at += 1) await session.message(at % 2 ? "assistant" : "user", `m${at}`, { id: `e${at}`, key: `k${at}` });

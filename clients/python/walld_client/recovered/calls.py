@@ -5,8 +5,9 @@ sent, and the text between them: of a recovered reply (`projections.py`), of a s
 (`provider.py`).
 
 Ids and names are what every provider takes: 1-40 and 1-64 of A-Z a-z 0-9 _ -, ids unique.
-Arguments are a JSON object. An empty result is JSON, since some providers refuse an empty message.
-A picture in a result goes to Anthropic, which takes none in that of a call that failed.
+Arguments are a JSON object: what is none is the `input` of one. An empty result is JSON, since
+some providers refuse an empty message. A picture in a result goes to Anthropic, which takes none
+in that of a call that failed.
 """
 
 from __future__ import annotations
@@ -30,6 +31,7 @@ __all__ = [
 ]
 
 _ID = re.compile(r"[A-Za-z0-9_-]{1,40}")
+_CUT = "cut: the rest of it was not recorded"
 _NOT_IN_NAME = re.compile(r"[^A-Za-z0-9_-]")
 _Call = TypeVar("_Call")
 _Result = TypeVar("_Result")
@@ -119,12 +121,21 @@ class ProviderCall:
         return {"type": "tool_use", "id": self.id, "name": self.name, "input": self.arguments}
 
 
-def sendable_arguments(given: object) -> dict[str, Any] | None:
-    """A call's arguments as a JSON object, an empty one for none; None where they are no object."""
-    if given is None or (isinstance(given, str) and not given.strip()):
+def sendable_arguments(given: object) -> dict[str, Any]:
+    """A call's arguments as a JSON object, an empty one for none.
+
+    What is no object, the text of a custom tool of OpenAI's, say, is the `input` of one; with a
+    `note` where it is an object that was cut.
+    """
+    text = given.strip() if isinstance(given, str) else None
+    if given is None or text in ("", "null"):
         return {}
-    value = wtf8.jsonable(json_or_none(given) if isinstance(given, str) else given)
-    return value if isinstance(value, dict) else None
+    parsed = given if text is None else json_or_none(text)
+    value = wtf8.jsonable(given if parsed is None else parsed)
+    if isinstance(value, dict):
+        return value
+    is_cut = text is not None and text.startswith("{") and not text.endswith("}")
+    return {"input": value} | ({"note": _CUT} if is_cut else {})
 
 
 def sendable_id(given: str, place: int, taken: set[str]) -> str:

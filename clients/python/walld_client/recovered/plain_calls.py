@@ -5,8 +5,8 @@ providers' shapes (`calls.py`).
 
 A program appends them as its provider has them, a journal has arguments as they were given, a reply
 as the text that came. Each has `id`, `name`, `arguments` (JSON text, of what was cut as far as it
-came; None where none were given or kept) and `arguments_complete`, beside all that it was appended
-with: what goes in comes out.
+came; the text of a tool that takes one; None where none were given or kept) and
+`arguments_complete`, beside all that it was appended with: what goes in comes out.
 """
 
 from __future__ import annotations
@@ -37,7 +37,8 @@ def _plain(item: object) -> object:
         return item  # they stand beside the session: whoever reads them calls this again
     if arguments is not None and not isinstance(arguments, str):
         arguments = json.dumps(arguments, ensure_ascii=False, separators=(",", ":"))
-    is_whole = not arguments or not arguments.strip() or json_or_none(arguments) is not None
+    is_begun = isinstance(arguments, str) and arguments.lstrip().startswith("{")
+    is_whole = not is_begun or json_or_none(str(arguments)) is not None
     return item | {
         "id": item.get("id", item.get("call_id")),
         "name": item.get("name", told.get("name")),

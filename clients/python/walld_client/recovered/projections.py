@@ -6,7 +6,7 @@ Owns: which segments become which message, in each format. Refuses: reading the 
 Only the last attempt is projected. Plain: one message a step, with everything the step holds.
 Provider formats are safe to send:
 - no reasoning, no orphan: a call goes with its result or not at all, and only where its name is
-  known and its arguments are a JSON object (or empty);
+  known;
 - no two equal roles in a row (but one `tool` message a call, as openai has it), no empty message,
   no key a provider does not know; text of steps without a call between becomes one message;
 - calls as `calls.py` makes them.

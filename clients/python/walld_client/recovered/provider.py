@@ -8,8 +8,8 @@ Read: text or blocks as content (`blocks.py`); calls as `tool_calls` (with name 
 with a `function`) or as `tool_use` blocks; results within a call, as messages of role `tool`, or as
 `tool_result` blocks, which go before those within a call. A result that the daemon made, since
 nobody gave one, is within its call and has its word in `synthetic`. Safe to send:
-- a call goes with its result or not at all, right before it, and only where its name is known and
-  its arguments are a JSON object (or empty); a result without its call does not go;
+- a call goes with its result or not at all, right before it, and only where its name is known; a
+  result without its call does not go;
 - no two equal roles in a row (but one `tool` message a call, as openai has it): what would be is
   joined; no empty message; no key a provider does not know; other roles do not go, nor does
   an answer of which its writer says that it failed (`_attempt`);
@@ -287,7 +287,7 @@ def _calls(
         if not isinstance(given, str):
             continue
         named_so = open_calls.setdefault(given, CallsOfId())
-        if not isinstance(name, str) or not name or arguments is None or "_artifact" in arguments:
+        if not isinstance(name, str) or not name or "_artifact" in arguments:
             named_so.say(None, one.get("turn"))  # its arguments may stand beside the session
             continue
         call = ProviderCall(sendable_id(given, len(taken), taken), str(name), arguments)

@@ -1,9 +1,9 @@
 """Tool calls of a reply that have no result yet.
 
 Owns: which of them a result belongs to, without a call id or by the id that a provider gave to
-several; by which seq a call began, as whoever reads the reply counts (an id that is said anew in a
-later step, when its call has a result, is another call, and so it is behind a retry). Refuses: what
-a call or a result says.
+several; by which seq a call began, as whoever reads the reply counts (an id that is said anew
+behind a step, the provider's finish, its call's result or a retry is another call). Refuses: what a
+call or a result says.
 """
 
 from __future__ import annotations
@@ -17,21 +17,25 @@ _OPEN_CALLS_MAX = 1024
 class OpenCalls:
     """Names by call id, in the order of their calls."""
 
-    __slots__ = ("_begun", "_given", "_names", "_step")
+    __slots__ = ("_begun", "_finished", "_given", "_names", "_step")
 
     def __init__(self) -> None:
         self._names: dict[str, str] = {}
         self._begun: dict[str, tuple[int, int]] = {}
         """Call id -> seq and step in which it began; of calls with a result, too."""
         self._step = 0
+        self._finished: set[str] = set()
+        """Those said before the finish of the step under way."""
         self._given: dict[str, str] = {}
         """The provider's ids of calls that are called otherwise here."""
 
     def add(self, call_id: str, name: str, seq: int, given: object = None) -> None:
         """A call, or an update of one. given: its provider's id, if that is another one."""
-        begun = self._begun.get(call_id)
-        if begun is None or (call_id not in self._names and begun[1] != self._step):
-            self._begun.pop(call_id, None)
+        begun, is_open = self._begun.get(call_id), call_id in self._names
+        if begun is None or not is_open or begun[1] != self._step or call_id in self._finished:
+            for known in (self._begun, self._names):
+                known.pop(call_id, None)
+            self._finished.discard(call_id)
             self._begun[call_id] = seq, self._step
             if len(self._begun) > _OPEN_CALLS_MAX:
                 del self._begun[next(iter(self._begun))]
@@ -46,11 +50,17 @@ class OpenCalls:
         if call_id is None:
             return None
         self._given.pop(call_id, None)
+        self._finished.discard(call_id)
         return self._names.pop(call_id, None)
 
     def next_step(self) -> None:
         """What is said from here on is of the next message."""
         self._step += 1
+        self._finished.clear()
+
+    def finish(self) -> None:
+        """The provider's answer is over."""
+        self._finished.update(self._names)
 
     def retry(self, *, step: bool) -> None:
         """All calls so far, or those of the step alone, are of an attempt that is over."""

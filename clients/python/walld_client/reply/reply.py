@@ -165,7 +165,10 @@ class ReplyBase:
         call_id: str | Entry | None = None,
         **info: Any,
     ) -> int:
-        """A tool call; the same `call_id` again updates it. Without one it is "<stream>:<seq>"."""
+        """A tool call. Without `call_id` it is "<stream>:<seq>".
+
+        The same one again updates it, until its result, `finish` or `step`; then it is another.
+        """
         call_id = id_in(call_id, "call_id") if call_id else None
         name = value_encoding.clean(name, NAME_BYTES_MAX)
         encoded, true_bytes = None, 0
@@ -293,6 +296,7 @@ class ReplyBase:
 
     def finish(self, reason: str | None = None) -> int:
         """The provider's own terminal marker was seen."""
+        self._open_calls.finish()
         return self._say(messages.Finish(ID, ID, reason_text(reason, self._redact)))
 
     # --- terminals: the first one wins ---

@@ -191,7 +191,7 @@ class Run(Message, tag=5, frozen=True):
 
 
 class Tool(Message, tag=6, frozen=True):
-    """A tool call, or an update of one (same call_id). `arguments` is UTF-8 JSON text."""
+    """A tool call, or an update of one (same call_id, one answer). `arguments` is JSON in UTF-8."""
 
     stream: int
     seq: int

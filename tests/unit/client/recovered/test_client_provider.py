@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from copy import deepcopy
 from itertools import pairwise
 from typing import Any
@@ -82,7 +83,7 @@ def test_each_shape_of_a_call_is_sent_the_same(call: dict[str, Any]) -> None:
         [assistant("", CALL)],
         [result(call_id="c9")],
         [assistant(None, CALL | {"name": None}), result()],
-        [assistant("", CALL | {"arguments": "[1]"}), result()],
+        [assistant("", CALL | {"arguments": {"_artifact": {}}}), result()],
         [assistant([{"type": "thinking", "thinking": "secret", "signature": "s"}],
                    _wal_recovered=True)],
         [{"role": "note", "content": "secret"}],
@@ -97,6 +98,35 @@ def test_no_equal_roles_and_no_orphan(interrupted: list[dict[str, Any]]) -> None
             assert word not in str(sent)
         for word in ("one", "two", "x", "y"):
             assert word in str(sent)
+
+
+INPUTS = [
+    ("*** Begin Patch\n", {"input": "*** Begin Patch\n"}),
+    (["ls", "-l"], {"input": ["ls", "-l"]}),
+    ('["ls"]', {"input": ["ls"]}),
+    (5, {"input": 5}),
+    (False, {"input": False}),
+    ('"text"', {"input": "text"}),
+    ("{ f(); }", {"input": "{ f(); }"}),
+    ('{"a": 1', {"input": '{"a": 1', "note": "cut: the rest of it was not recorded"}),
+    ("null", {}),
+]
+
+
+@pytest.mark.parametrize(("given", "sent"), INPUTS)
+def test_arguments_that_are_no_object_are_the_input_of_one(given: Any, sent: Any) -> None:
+    """Tools of OpenAI's that take a text, and what programs give theirs."""
+    told = [user("q"), assistant("", CALL | {"arguments": given}), result()]
+    (call,) = openai_messages(told)[1]["tool_calls"]
+    assert json.loads(call["function"]["arguments"]) == sent
+    assert anthropic_messages(told)[1]["content"][0]["input"] == sent
+
+
+def test_a_text_that_is_no_object_is_whole() -> None:
+    texts = {"*** Begin Patch": True, "[1": True, '{"a": 1': False, '{"a": NaN}': False}
+    for text, is_whole in texts.items():
+        (plain,) = in_format([assistant("", CALL | {"arguments": text})], "plain")
+        assert plain["tool_calls"][0]["arguments_complete"] is is_whole
 
 
 def test_a_result_that_came_late_stands_with_its_call() -> None:
@@ -134,7 +164,7 @@ def test_results_of_calls_of_one_id_go_to_them_in_order(is_one_message: bool) ->
     assert answers(*said, *given[:2]) == ["0", "1"]
     late = [assistant("", CALL), given[2], given[3]]
     assert answers(*said, *given[:2], *late) == ["3", "0", "1", "2"], "the first has the late one"
-    broken = assistant("", CALL, CALL | {"arguments": "[1]"})
+    broken = assistant("", CALL, CALL | {"name": None})
     assert answers(broken, *given[:2]) == ["0"], "the other is of the call that is not sent"
     of_turns = [assistant("", CALL | {"turn": turn}) for turn in ("t1", "t2")]
     assert answers(*of_turns, *given[:2]) == ["1", "0"], "of the newest turn first"
@@ -458,7 +488,7 @@ def test_text_on_both_sides_of_a_call_is_not_glued(
 
 
 def test_a_call_that_is_not_sent_glues_no_text_either() -> None:
-    broken = said_around("NowI fix.", 3, arguments="[1]")
+    broken = said_around("NowI fix.", 3, name=None)
     for shape in ("plain", "openai"):
         assert in_format([broken], shape)[0]["content"] == "Now\n\nI fix."
 

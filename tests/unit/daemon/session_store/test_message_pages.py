@@ -220,7 +220,7 @@ def test_a_damaged_file_is_read_as_a_whole(reader: Any, daemon: DaemonProcess) -
 
 def test_the_index_that_was_asked_longest_ago_goes_first() -> None:
     nothing: Any = None
-    pages, most = MessagePages(nothing, nothing, nothing), limits.TAIL_INDEX_BYTES_MAX
+    pages, most = MessagePages(nothing, nothing, nothing, nothing), limits.TAIL_INDEX_BYTES_MAX
     for name in ("a", "b", "c", "b", "d"):
         pages._known.pop((1, name), None)
         known = _Known()

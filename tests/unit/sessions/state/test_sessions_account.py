@@ -7,12 +7,14 @@ from typing import Any
 import pytest
 from session_log import Log
 
+from walld.sessions.gate.pending import pending
 from walld.sessions.gate.resume import resume
 from walld.sessions.state.account import CallAccount, calls_of_events
 from walld.sessions.state.events import Event
 from walld.sessions.views.audit import audit
 from walld.sessions.views.evaluation import evaluation
 from walld.sessions.views.messages import messages
+from walld.sessions.views.transcript import transcript
 
 
 @pytest.fixture
@@ -43,6 +45,20 @@ def test_an_utterance_and_an_intent_are_one_call_if_they_fit(log: Log) -> None:
     assert one.is_said
     assert one.intent is not None
     assert one.outcome == "pending"
+
+
+def test_an_intent_may_name_the_first_call_of_an_id_where_a_later_one_fits(log: Log) -> None:
+    """Of clients for which an id that comes again in the next step was the same call."""
+    step = {"_wal_stream": "s1", "_wal_seq": 1}
+    say(log, "t1", call(arguments={"n": 1}, seq=1), **step)
+    say(log, "t1", call(arguments={"n": 2}, seq=5), **step | {"_wal_seq": 4})
+    log.tool("t1", "c1", "started", "finished", tool="edit", arguments={"n": 2}, said="s1:1")
+    assert outcomes(log) == ["unknown", "done"]
+    edited = Log()
+    edited.submit("t1")
+    say(edited, "t1", call(arguments={"n": 1}, seq=1), **step)
+    edited.tool("t1", "c1", "started", tool="edit", arguments={"n": 3}, said="s1:1")
+    assert len(calls_of_events(edited.events).calls) == 1, "the same, its arguments changed"
 
 
 @pytest.mark.parametrize("intent", [{"tool": "look"}, {"tool": "edit", "arguments": {"k": True}}])
@@ -81,6 +97,47 @@ def test_an_intent_names_where_the_model_said_it(log: Log) -> None:
     say(log, "t1", call(seq=9), _wal_stream="s1", _wal_seq=8)
     log.tool("t1", "c1", tool="edit", said="s1:9")
     assert outcomes(log) == ["unknown", "pending"]
+
+
+ELSEWHERE = {
+    "a fork": ("forked", {"session": "source", "at": "e2", "started": ["e2"]}),
+    "a short import": ("imported", {"session": "source", "missing": [[5, 6]]}),
+    "an import that goes on": ("imported", {"session": "source", "begun": "e9"}),
+}
+
+
+@pytest.mark.parametrize("told", ELSEWHERE.values(), ids=ELSEWHERE)
+@pytest.mark.parametrize("said", [True, False])
+def test_what_came_from_elsewhere_may_have_run_to_every_view(
+    told: tuple[str, dict[str, Any]], said: bool
+) -> None:
+    log = Log()
+    log.submit("t1")
+    log.tool("t1", "c1", tool="edit", arguments={})
+    if said:
+        say(log, "t1", call(arguments={}))
+    log.add(*told, leaf=False)
+    (judged,) = resume(log.events)["calls"]
+    (one,) = calls_of_events(log.events).calls
+    assert judged["outcome"] == one.outcome == "unknown"
+    assert pending(log.events)[-1]["action"] == "settle_tool"
+    (item,) = messages(log.events)[-1]["tool_calls"]
+    assert (item["outcome"], item["synthetic"]) == ("unknown", "unknown")
+    assert "may have taken effect" in messages(log.events, "openai")[-1]["content"]
+    assert transcript(log.events)[0]["tools"][0]["outcome"] == "unknown"
+    log.add("observation", {"of_turn": "t1", "of_call": "c1", "text": "it ran"})
+    if "begun" not in told[1]:
+        assert outcomes(log) == ["done"]
+
+
+def test_a_call_that_ended_before_an_import_did_not_run_in_what_it_lacks() -> None:
+    log = Log()
+    log.submit("t1")
+    log.tool("t1", "c1", tool="edit", arguments={})
+    log.add("turn_interrupted", {"reason": "x"}, turn="t1")
+    log.add("imported", {"session": "source", "missing": [[5, 6]]}, leaf=False)
+    assert outcomes(log) == ["pending"]
+    assert resume(log.events)["calls"][0]["outcome"] == "pending"
 
 
 def test_a_turn_may_promise_a_journal_of_each_call() -> None:

@@ -159,6 +159,31 @@ def test_what_a_reply_says_is_whole() -> None:
     assert told["asked"] == told["done"] == told["unknown"] == []
 
 
+def test_calls_of_a_reply_have_what_their_journal_says_and_its_steps_stand_apart() -> None:
+    log = Log()
+    log.submit("t")
+    risk = {"side_effect": "external-write", "resume_policy": "never-rerun"}
+    for number, words in enumerate([("started", "finished"), ("approval:denied",), ("started",)]):
+        log.tool("t", f"c{number}", *words, tool="sh", arguments={"a": number}, **risk)
+
+    def step(seq: int, text: str, *numbers: int) -> dict[str, Any]:
+        calls = [
+            {"id": f"c{one}", "name": "sh", "arguments": f'{{"a":{one}}}', "outcome": "unknown"}
+            | {"seq": seq + 1, "at": 8, "result": None}
+            for one in numbers
+        ]
+        told = {"role": "assistant", "content": text, "reasoning": f"r{seq}", "tool_calls": calls}
+        return told | {"_wal_stream": "r", "_wal_seq": seq}
+
+    said = [step(1, "I look. Now", 0), step(5, " then", 1), step(9, "so", 2)]
+    reply = Unreleased("r", "t", said, has_ended=False)
+    told = explain(log.events, replies=[reply])
+    (row,) = told["saying"]
+    assert row["text"] == "I look. Now then\n\nso"
+    assert row["reasoning"] == "r1\n\nr5\n\nr9"
+    assert [one["outcome"] for one in row["calls"]] == ["done", "denied", "unknown"]
+
+
 def test_content_of_blocks_is_told_as_text() -> None:
     log = Log()
     blocks = [{"type": "text", "text": "look"}, {"type": "image", "source": "..."}, "there", 5]
