@@ -163,10 +163,16 @@ def _report(report: Any, alive: set[str]) -> Any:
 
 
 def _steps(steps: Any, alive: set[str]) -> Any:
-    """What it marks is not compared: it marks what was answered, too. Nor turns worked on."""
+    """What it marks is not compared: it marks what was answered, too. Nor turns worked on, nor the
+    replies of a step, which it does not name.
+    """
     told = [_without_work(one) for one in _shown(steps)]
     left = [one for one in told if one["key"].partition(":")[0] not in alive]
-    return [one for one in left if one["op"] != "mark_interrupted"]
+    return [
+        {name: one[name] for name in one if name != "stream_ids"}
+        for one in left
+        if one["op"] != "mark_interrupted"
+    ]
 
 
 def _said(messages: list[dict[str, Any]] | None, *, plain: bool = False) -> Any:

@@ -150,6 +150,7 @@ def test_it_says_what_the_reply_said_of_it_and_no_more(
     assert len(hashed) == 64
     assert isinstance(one.pop("started_at_ms"), int)
     assert isinstance(one.pop("at_ms"), int)
+    assert all(isinstance(call.pop("at_ms"), int) for call in one["calls"])
     risk = {"side_effect": "read", "resume_policy": "rerun-after-check"}
     assert one == {
         "stream": "r",

@@ -49,6 +49,7 @@ __all__ = [
     "messages",
     "submitted_message",
     "tell",
+    "undone",
 ]
 
 UNKNOWN_WORDS: Final = ("say", "drop")
