@@ -29,7 +29,7 @@ from walld.engine.stream import Place, Stream
 from walld.errors import Refusal
 from walld.wal.encode import Batch, BatchEncoder
 from walld.wal.layout import ENTRY_BYTES, Flag
-from walld.wal.records import join_items, pack_body
+from walld.wal.records import pack_items
 
 if TYPE_CHECKING:
     from walld.engine.segments import Segments
@@ -278,7 +278,7 @@ class BatchBuilder:
         if tombstone and not fits and len(builder):
             return False  # in a batch of its own it is whole (B5)
         if count:
-            body = pack_body(stream.no, join_items([entry.item for entry in waiting[:count]]))
+            body = pack_items(stream.no, [entry.item for entry in waiting[:count]])
             first_seq, last_seq = waiting[0].first_seq, waiting[count - 1].last_seq
             builder.add(stream.no, first_seq, last_seq, flags, body)
             stream.building += (body,)

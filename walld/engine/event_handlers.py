@@ -157,7 +157,7 @@ def buried_unwritten(
     no: int, seq: int, flag: int, begin: records.Begin, stream: Stream | None = None
 ) -> Tombstone:
     """The tombstone of a stream of which no record says who it is."""
-    body = records.pack_body(no, records.join_items([records.encode_item(begin)]))
+    body = records.pack_items(no, [records.encode_item(begin)])
     return Tombstone(no, seq, flag | Flag.BEGIN, stream, body)
 
 

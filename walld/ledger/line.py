@@ -175,8 +175,10 @@ def make_line(
         seq, id, parent, at_text(at_ms), type, turn, cause, correlation, key, leaf,
         owner,  # type: ignore[arg-type]  # it is only read
     )  # fmt: skip
-    body = b'%b,"payload":%b,"chain":"%b"' % (_encode(fields)[:-1], payload, chain_text(previous))
-    return body + _CRC_END % crc32(body)
+    begin = b'%b,"payload":' % _encode(fields)[:-1]
+    end = b',"chain":"%b"' % chain_text(previous)
+    crc = crc32(end, crc32(payload, crc32(begin)))
+    return b"".join((begin, payload, end, _CRC_END % crc))  # a long payload is copied once
 
 
 def chain_of(line: bytes) -> bytes:

@@ -34,6 +34,7 @@ __all__ = [
     "encode_item",
     "join_items",
     "pack_body",
+    "pack_items",
 ]
 
 BODY_CRC_BYTES = 4
@@ -117,6 +118,8 @@ _begin_decoder = msgspec.msgpack.Decoder(Begin)
 _ARRAY_HEADER_BYTES = {0xDC: 3, 0xDD: 5}
 _LENGTH_BYTES = {0xC4: 1, 0xC5: 2, 0xC6: 4, 0xD9: 1, 0xDA: 2, 0xDB: 4}
 """Of bytes and texts, by their first byte; of ints the value's own."""
+_ONE_ITEM = b"\x91"
+"""The header of an array of one."""
 _INT_BYTES = {0xCC: 1, 0xCD: 2, 0xCE: 4, 0xCF: 8, 0xD0: 1, 0xD1: 2, 0xD2: 4, 0xD3: 8}
 
 
@@ -131,8 +134,6 @@ def encode_item(item: Item) -> bytes:
 def join_items(items: list[bytes]) -> bytes:
     """The msgpack array of items that are encoded already."""
     count = len(items)
-    if count == 1:  # what most records are
-        return b"\x91" + items[0]
     if count < 16:
         header = bytes((0x90 | count,))
     elif count < 65536:
@@ -185,8 +186,17 @@ def _end_of_value(data: bytes, at: int) -> int:
     return at
 
 
+def pack_items(stream_no: int, items: list[bytes]) -> bytes:
+    """A record body for the WAL, of items that are encoded already."""
+    if len(items) != 1:
+        return pack_body(stream_no, join_items(items))
+    (item,) = items  # what most records are, and a long one is copied once
+    crc = crc32(item, crc32(_ONE_ITEM, stream_no & 0xFFFFFFFF))
+    return b"".join((crc.to_bytes(BODY_CRC_BYTES, "little"), _ONE_ITEM, item))
+
+
 def pack_body(stream_no: int, array: bytes) -> bytes:
-    """A record body for the WAL: the array of items behind its CRC."""
+    """The same, of the array of the items: that stands behind its CRC."""
     crc = crc32(array, stream_no & 0xFFFFFFFF)
     return crc.to_bytes(BODY_CRC_BYTES, "little") + array
 

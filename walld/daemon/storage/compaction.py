@@ -140,8 +140,8 @@ class Compaction:
             items = merge(read())
             if at == 0 and not (items and isinstance(items[0], records.Begin)):
                 items.insert(0, begin)  # its record did not verify; without it nobody could ask
-            array = records.join_items([records.encode_item(item) for item in items])
-            return items, records.pack_body(stream.no, array)
+            encoded = [records.encode_item(item) for item in items]
+            return items, records.pack_items(stream.no, encoded)
 
         try:
             items, body = await self._thread.run(job)
