@@ -401,8 +401,8 @@ def _said_elsewhere(
 
     None of a turn that came with a fork or an import: its reply is where that came from.
     """
-    here = {one.payload.get("_wal_stream") for one in events if one.type == "message"}
-    here |= {one.stream_id for one in replies}
+    said = (one.payload.get("_wal_stream") for one in events if one.type == "message")
+    here = {one for one in said if isinstance(one, str)} | {one.stream_id for one in replies}
     came = max((one.seq for one in events if one.type in _CAME), default=0)
     begun: dict[str, str | None] = {
         stream: turn.state.turn_id
