@@ -80,7 +80,7 @@ def _detected(lines: Sequence[str | bytes]) -> str | None:
 def _is_understood(imported: Imported) -> bool:
     """Something in it is of its format: a header, say, with nothing behind it."""
     if imported.format == "walld":
-        return bool(imported.events) or imported.version is not None
+        return imported.event_count > 0 or imported.version is not None
     return len(imported.entries) > imported.not_understood
 
 

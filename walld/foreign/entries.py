@@ -134,9 +134,9 @@ class Imported(msgspec.Struct, frozen=True):
     versions. notes: what else is to be said of how it was read, a word each (no_parents: the file
     names none, and its order was taken for the conversation). elsewhere: what of the conversation
     is not in it, and where that is as far as it says: {ordinals: [first, last], thread, bytes} of
-    Codex, {messages, session, until} of Claude Code. Of walld's own lines alone: events,
-    what stood in the file, in its order and with a number left out for each hole; last_seq, of the
-    last number; missing, the seqs that are gone.
+    Codex, {messages, session, until} of Claude Code. Of walld's own lines alone:
+    event_count, of those that `own.events_in` has; last_seq, the last number that one of them or a
+    hole has; missing, the seqs that are gone.
     """
 
     entries: Entries
@@ -147,7 +147,7 @@ class Imported(msgspec.Struct, frozen=True):
     orphans: list[str] = []
     notes: list[str] = []
     elsewhere: list[dict[str, Any]] = []
-    events: list[Event] = []
+    event_count: int = 0
     last_seq: int = 0
     missing: list[list[int]] = []
     unknown_types: dict[str, int] = {}

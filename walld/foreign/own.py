@@ -25,8 +25,9 @@ from walld.foreign.entries import Draft, Imported, message
 from walld.foreign.lines import Line, at_ms, each_line, rest, text_or_none
 from walld.sessions.state.events import Event
 from walld.sessions.state.session_state import SessionState
+from walld.sessions.views.event_memory import shortened
 
-__all__ = ["read"]
+__all__ = ["events_in", "read"]
 
 VERSION: Final = 1
 _LINKS: Final = ("turn", "cause", "correlation", "key")
@@ -40,15 +41,39 @@ def read(lines: Iterable[str | bytes]) -> Imported:
     for line in each_line(lines, "walld"):
         reading.line = line
         if reading.draft.damaged(line):
-            reading.is_doubtful = True
+            reading.places.is_doubtful = True
             continue
         assert line.value is not None
         if "walld" in line.value:
             version = _version(line.value["walld"])
-            reading.given(line.value.get("last_seq"))
+            reading.places.given(line.value.get("last_seq"))
         else:
             reading.take(line.value)
     return reading.imported(version)
+
+
+def events_in(lines: Iterable[str | bytes]) -> list[Event]:
+    """What stood in a file that `read` took, whether a session would take it today or not: in its
+    order, with a number left out for each hole. Of long texts the beginnings, as the gates of
+    source and copy, which are compared, tell none.
+    """
+    places, ids, found = _Places(), set[str](), list[Event]()
+    for line in each_line(lines, "walld"):
+        value = line.value
+        if value is None:
+            places.is_doubtful = True
+        elif "walld" in value:
+            places.given(value.get("last_seq"))
+        else:
+            id_ = text_or_none(value.get("id"))
+            if not _is_event(value):
+                places.is_doubtful = True
+            else:
+                places.hole_before(value.get("seq"))
+                if id_ not in ids:
+                    found.append(shortened(_event(places.next_number(), value)))
+            ids.update([] if id_ is None else [id_])
+    return found
 
 
 def _version(found: object) -> int:
@@ -57,39 +82,77 @@ def _version(found: object) -> int:
     return VERSION
 
 
-class _Reading:
-    """The lines so far. is_doubtful: behind the last event came a line that is none."""
+def _is_event(value: dict[str, Any]) -> bool:
+    shape = value.get("type"), value.get("payload"), text_or_none(value.get("id"))
+    return isinstance(shape[0], str) and isinstance(shape[1], dict) and shape[2] is not None
+
+
+class _Places:
+    """Which seqs are there. number: of the newest event, or of the hole behind it. is_doubtful:
+    behind the last event came a line that is none.
+    """
 
     def __init__(self) -> None:
-        self.draft = Draft("walld", SessionState())
-        self.line = Line(0, "")
+        self.number = 0
         self.is_doubtful = False
-        self._newest: str | None = None
         self._seq = 0
         """Of the last event, as its line has it."""
         self._until = 0
         """The highest that the file says was given."""
-        self._events: list[Event] = []
-        self._number = 0
-        """Of the newest of `_events`, or of the hole behind it."""
-        self._missing: list[list[int]] = []
 
     def given(self, last_seq: object) -> None:
         """An export says how far its session went: it may have been cut."""
         if _is_seq(last_seq):
             self._until = max(self._until, last_seq)
 
+    def next_number(self) -> int:
+        """That of the next event."""
+        self.number += 1
+        return self.number
+
+    def hole_before(self, seq: object) -> list[int] | None:
+        """First and last seq that are missing before the next event. A second session in the file
+        begins anew.
+        """
+        if not _is_seq(seq):
+            seq = self._seq + 1
+        hole = self._hole(seq - 1)
+        self._seq, self.is_doubtful = seq, False
+        return hole
+
+    def hole_behind(self) -> list[int] | None:
+        """The same behind the last one."""
+        return self._hole(max(self._until, self._seq + 1 if self.is_doubtful else 0))
+
+    def _hole(self, last_seq: int) -> list[int] | None:
+        if last_seq <= self._seq:
+            return None
+        self.number += 1
+        return [self._seq + 1, last_seq]
+
+
+class _Reading:
+    """The lines so far."""
+
+    def __init__(self) -> None:
+        self.draft = Draft("walld", SessionState())
+        self.line = Line(0, "")
+        self.places = _Places()
+        self._newest: str | None = None
+        self._count = 0
+        self._missing: list[list[int]] = []
+
     def take(self, value: dict[str, Any]) -> None:
         """The next line that is an object."""
-        type_, payload, id_ = value.get("type"), value.get("payload"), text_or_none(value.get("id"))
-        if not isinstance(type_, str) or not isinstance(payload, dict) or id_ is None:
+        id_ = text_or_none(value.get("id"))
+        if id_ is None or not _is_event(value):
             self.draft.keep(self.line, "unknown_shape", id=id_, at_ms=at_ms(value.get("at")))
-            self.is_doubtful = True
+            self.places.is_doubtful = True
             return
-        self._count(value.get("seq"))
+        self._lose(self.places.hole_before(value.get("seq")))
         if id_ not in self.draft:
-            self._number += 1
-            self._events.append(_event(self._number, value))
+            self.places.next_number()
+            self._count += 1
         parent = text_or_none(value.get("parent"))
         is_lost = parent is not None and parent not in self.draft
         if is_lost:
@@ -102,32 +165,22 @@ class _Reading:
 
     def imported(self, version: int | None) -> Imported:
         """What came of it."""
-        until = max(self._until, self._seq + 1 if self.is_doubtful else 0)
-        if until > self._seq:
-            self._lose(self._seq + 1, until)
+        self._lose(self.places.hole_behind())
         return msgspec.structs.replace(
             self.draft.imported(version),
-            events=self._events,
-            last_seq=self._number,
+            event_count=self._count,
+            last_seq=self.places.number,
             missing=self._missing,
         )
 
-    def _count(self, seq: object) -> None:
-        """What is missing before the next event. A second session in the file begins anew."""
-        if not _is_seq(seq):
-            seq = self._seq + 1
-        if seq > self._seq + 1:
-            self._lose(self._seq + 1, seq - 1)
-        self._seq, self.is_doubtful = seq, False
-
-    def _lose(self, first_seq: int, last_seq: int) -> None:
-        self._number += 1
-        self._missing.append([first_seq, last_seq])
-        said = f"{first_seq}\0{last_seq}\0{self.line.text}".encode("utf-8", "surrogatepass")
+    def _lose(self, hole: list[int] | None) -> None:
+        if hole is None:
+            return
+        self._missing.append(hole)
+        said = f"{hole[0]}\0{hole[1]}\0{self.line.text}".encode("utf-8", "surrogatepass")
         id_ = f"walld.missing.{blake2b(said, digest_size=9).hexdigest()}"
         if id_ not in self.draft:
-            payload = {"missing": [[first_seq, last_seq]]}
-            self.draft.add(self.line, "imported", payload, id=id_, leaf=False)
+            self.draft.add(self.line, "imported", {"missing": [hole]}, id=id_, leaf=False)
 
 
 def _is_seq(value: object) -> TypeGuard[int]:
@@ -135,7 +188,6 @@ def _is_seq(value: object) -> TypeGuard[int]:
 
 
 def _event(number: int, value: dict[str, Any]) -> Event:
-    """What the line says, whether a session would take it today or not."""
     links: dict[str, Any] = {name: text_or_none(value.get(name)) for name in _LINKS}
     return Event(
         seq=number,

@@ -57,6 +57,7 @@ from walld.foreign.detect import read
 from walld.foreign.entries import Entries, Foreign, Imported, Packed, kept_line, packed
 from walld.foreign.lines import line_of
 from walld.foreign.order import NO_PARENTS
+from walld.foreign.own import events_in
 from walld.foreign.taken import misplaced, renamed, taken
 from walld.sessions.gate.imported import settled_there, untold, untold_files
 from walld.sessions.gate.possibly_run import as_ended, unfinished_imports
@@ -310,12 +311,16 @@ class _Import:
         self._misplaced: frozenset[str] = frozenset()
         """Words that would be of another call here."""
         self._first = imported.entries.packed[0].id if imported.entries else ""
-        self._source = imported.events
+        self._source: list[Event] = []
+        """What stood in a file of walld's own lines, where that is not what the session has now."""
         self.reasons = Counter(imported.reasons)
         self._unfinished: list[str] = []
         """Imports that this one ends: all they were to bring is in its file."""
         self._last_seq = 0
         """Of the session, as far as this import knows."""
+        self._new_count = 0
+        self._is_plain = not (imported.reasons or imported.orphans or imported.missing)
+        """Each of walld's own lines is an entry as it stands, and its session was empty."""
 
     def check_follow(self, options: argparse.Namespace) -> None:
         """WalldError where an import of the file took, or left, what stands beside it, and this one
@@ -347,9 +352,9 @@ class _Import:
         given = {one.id: one for one in split.packed}
         # `once` would look at an entry's key and not at its id: several may have one key.
         wanted = Entries(one for name, one in given.items() if name not in there)
-        self._source = [renamed(one, self._names) for one in self._source]
-        calls = calls_of(self._source)
-        self._misplaced = misplaced(wanted, events, calls) if calls else frozenset()
+        self._is_plain &= not events and len(given) == len(split.packed)
+        if not self._is_plain and (calls := calls_of(self._events_there())):
+            self._misplaced = misplaced(wanted, events, calls)
         self.reasons.update(
             str(there[name].payload.get("reason"))
             for name, one in given.items()
@@ -398,11 +403,19 @@ class _Import:
             self._count([entry for _, entry in piece])
         return sum(map(len, lacks.values()))
 
+    def _events_there(self) -> list[Event]:
+        """Of the file, as its entries are called here."""
+        if self._format == "walld" and not self._source:
+            self._source = [renamed(one, self._names) for one in events_in(self._lines)]
+        return self._source
+
     def _events(self) -> list[Event]:
         return events_of(self._reading.lines(self._session_id) or ())
 
     def _untold(self, imported: Imported) -> tuple[dict[str, list[Any]], list[Packed]]:
-        source, last_seq = self._source, imported.last_seq
+        if self._is_plain and self._last_seq == self._new_count:
+            return {}, []  # it has what the source has, as that stands there, and nothing else
+        source, last_seq = self._events_there(), imported.last_seq
         if not source:
             return {}, []
         events = as_ended(self._events())
@@ -445,6 +458,7 @@ class _Import:
     def _fitted(self, one: Packed) -> wire.NewEntry:
         text = one.text
         if len(text) > PAYLOAD_BYTES_MAX:
+            self._is_plain = False
             beside = artifacts.fitted(self._session_id, one.whole.payload, one.type)
             text = self._asking.run(beside)
         return _entry(one, text)
@@ -452,6 +466,7 @@ class _Import:
     def _kept(self, one: Packed, reason: str) -> wire.NewEntry:
         """The line of an entry that cannot be, in its place."""
         self.reasons[reason] += 1
+        self._is_plain = False
         line = one.found or line_of(self._lines[one.number - 1], one.number)
         assert line is not None, f"line {one.number} is blank: the file changed"
         payload = kept_line(line, reason)
@@ -485,6 +500,7 @@ class _Import:
         if new and new[0] <= self._last_seq:
             raise self._deleted()
         self._last_seq = max([self._last_seq, *new])
+        self._new_count += len(new)
         return len(new)
 
     def _deleted(self) -> WalldError:
