@@ -1,7 +1,7 @@
 """What the prose says is so: its code runs, its links lead somewhere, its tables are the code's.
 
-The README's Python blocks run in one program against a real daemon, once as it is and three
-times in a process that is killed where it hurts.
+The Python blocks of docs/integrate.md run in one program against a real daemon, once as it is and
+three times in a process that is killed where it hurts. The README's program is in `test_readme.py`.
 """
 
 from __future__ import annotations
@@ -32,6 +32,11 @@ from walld.engine.flush_schedule import FlushSchedule
 
 ROOT = Path(__file__).parents[3]
 README = ROOT / "README.md"
+DOCS = ROOT / "docs"
+INTEGRATE = DOCS / "integrate.md"
+SESSIONS = DOCS / "sessions.md"
+GUARANTEES = DOCS / "guarantees.md"
+FIRST_COMMANDS = DOCS / "operate.md"
 OPERATE = ROOT / "walld/OPERATE.md"
 ARCHITECTURE = ROOT / "walld/ARCHITECTURE.md"
 FAULTS = ROOT / "walld/FAULTS.md"
@@ -54,7 +59,12 @@ PAGES = [
     ROOT / "CHANGELOG.md",
     ROOT / "walld/FORMAT.md",
     ROOT / "clients/PROTOCOL.md",
+    *sorted(DOCS.rglob("*.md")),
 ]
+COMMAND_LINES = (README, FIRST_COMMANDS, OPERATE)
+"""Pages whose command lines are parsed."""
+RUN = {INTEGRATE: "here", SESSIONS: "here", README: "test_readme.py"}
+"""Pages that have Python, and where it runs; those of the clients have tests of their own."""
 NONE_YET_MAX = 2
 """Invariants no test holds: this number only goes down."""
 PIECES = ["Once ", "upon ", "a time."]
@@ -155,9 +165,9 @@ def daemon(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Daemon]:
 
 
 def run_killed(path: Path, prompt: str, store: str) -> None:
-    """`answer` of the README in a process of its own, which dies by SIGKILL."""
+    """`answer` of the page in a process of its own, which dies by SIGKILL."""
     code = f"import test_docs as t; from pathlib import Path; p = Path({str(path)!r})\n"
-    code += f"s = t.program(t.README, model=t.tell, store=t.{store}(p))\n"
+    code += f"s = t.program(t.INTEGRATE, model=t.tell, store=t.{store}(p))\n"
     code += f"s['answer']('chat', {prompt!r})\n"
     folders = [ROOT, ROOT / "clients/python", ROOT / "tests", Path(__file__).parent]
     env = os.environ | {"PYTHONPATH": ":".join(map(str, folders))}
@@ -168,7 +178,8 @@ def run_killed(path: Path, prompt: str, store: str) -> None:
 def test_the_readme_runs_and_a_crash_anywhere_is_harmless(tmp_path: Path, daemon: Daemon) -> None:
     path = tmp_path / "store"
     store = Store(path)
-    space = program(README, model=tell, store=store)
+    space = program(INTEGRATE, model=tell, store=store)
+    space |= program(SESSIONS, model=tell, client=space["client"])
     try:
         space["answer"]("chat", "hello")
         (saved,) = store.messages("chat")
@@ -189,7 +200,7 @@ def test_the_readme_runs_and_a_crash_anywhere_is_harmless(tmp_path: Path, daemon
         assert space["on_page_load"]("chat") == "nothing was cut off"
 
         run_killed(path, "hello", "DiesBeforeSave")
-        assert space["at_start"]() == 1, "all was said and nothing saved: the order of the README"
+        assert space["at_start"]() == 1, "all was said and nothing saved: the order of the page"
         assert store.messages("chat")[3]["content"] == "".join(PIECES)
 
         run_killed(path, "die before the first token", "Store")
@@ -222,7 +233,7 @@ def test_without_a_daemon_the_readme_says_that_it_cannot_know(
 ) -> None:
     monkeypatch.setenv("WALLD_SOCKET", str(tmp_path / "nobody"))
     monkeypatch.delenv("WALLD_DATA", raising=False)
-    space = program(README, model=tell, store=Store(tmp_path / "store"))
+    space = program(INTEGRATE, model=tell, store=Store(tmp_path / "store"))
     try:
         assert space["on_page_load"]("chat") == "cannot know now"
     finally:
@@ -239,7 +250,17 @@ def test_the_page_of_the_client_names_every_call() -> None:
         for name in vars(owner) | vars(owner.__mro__[1]):
             if name.startswith("_") or name in ("stream_id", "session_id", "turn_id"):
                 continue
-            assert re.search(rf"\b{name}\b", text + README.read_text()), f"{name} is not there"
+            assert re.search(rf"\b{name}\b", text + INTEGRATE.read_text()), f"{name} is not there"
+
+
+@pytest.mark.parametrize("page", [README, *sorted(DOCS.rglob("*.md"))], ids=lambda page: page.name)
+def test_every_code_block_is_run(page: Path) -> None:
+    """Python by the test that RUN names, command lines below; what is only shown is plain text."""
+    languages = set(re.findall(r"^```(\w*)\n.*?^```$", page.read_text(), re.M | re.S))
+    assert languages <= {"python", "sh", "console", "text"}
+    assert "python" not in languages or page in RUN
+    assert "sh" not in languages or page in COMMAND_LINES
+    assert "console" not in languages or RUN.get(page) == "test_readme.py"
 
 
 # --- links and files ------------------------------------------------------------------------------
@@ -250,6 +271,23 @@ def test_every_link_leads_to_a_file(page: Path) -> None:
     for target in re.findall(r"\]\(([^)#\s]+)[^)]*\)", page.read_text()):
         if "://" not in target:
             assert (page.parent / target).exists(), f"{page.name}: {target}"
+
+
+def headings(page: Path) -> set[str]:
+    """Their anchors, as a reader of Markdown makes them."""
+    text = re.sub(r"^```.*?^```$", "", page.read_text(), flags=re.M | re.S)
+    titles = (
+        re.sub(r"[`*]|\]\([^)]*\)|\[", "", one) for one in re.findall(r"^#+ (.*)$", text, re.M)
+    )
+    return {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_every_anchor_is_a_heading(page: Path) -> None:
+    for target, anchor in re.findall(r"\]\(([^)#\s:]*)#([^)\s]+)\)", page.read_text()):
+        led_to = page.parent / target if target else page
+        if led_to.suffix == ".md":
+            assert anchor in headings(led_to), f"{page.name}: {target}#{anchor}"
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
@@ -307,18 +345,18 @@ def test_every_command_and_every_option_is_there(capsys: pytest.CaptureFixture[s
     known = set().union(*(re.findall(r"--[a-z-]+", help_of(c, capsys)) for c in commands(capsys)))
     known |= options_of_verbs(capsys)
     known |= set(re.findall(r"--[a-z-]+", (ROOT / "systemd/walld.service").read_text()))
-    for page in (README, OPERATE, ARCHITECTURE):
+    for page in (*COMMAND_LINES, SESSIONS, GUARANTEES, ARCHITECTURE):
         prose = re.sub(r"```sh.*?```", "", page.read_text(), flags=re.S)
         assert set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", prose)) <= known, page.name
 
 
 def test_every_command_line_is_one(capsys: pytest.CaptureFixture[str]) -> None:
-    pages = (README, OPERATE)
+    pages = COMMAND_LINES
     lines = [line for page in pages for block in blocks(page, "sh") for line in block.splitlines()]
-    for page in pages:
+    for page in (*pages, INTEGRATE, SESSIONS, GUARANTEES):
         lines += re.findall(r"`(walld [a-z-]+ [^`|\[]*)`", page.read_text())
     for line in (line for line in lines if line.startswith("walld ")):
-        parse(shlex.split(line)[1:])
+        parse(shlex.split(line.removesuffix(" &"))[1:])
     for line in (line for line in lines if line.startswith("cp ")):
         for part in line.partition("&&")[0].split()[1:-1]:
             assert (ROOT / part).exists(), part
@@ -355,7 +393,7 @@ def test_every_metric_and_every_field_of_the_status_is_there(daemon: Daemon) -> 
         ).stdout
 
     known = set(re.findall(r"\bwalld_\w+", asked("--prometheus")))
-    for page in (README, OPERATE, ARCHITECTURE):
+    for page in (README, OPERATE, ARCHITECTURE, *sorted(DOCS.rglob("*.md"))):
         named = set(re.findall(r"\bwalld_(?!client)\w+", page.read_text()))
         assert named <= known, page.name
     status = json.loads(asked("--json"))
@@ -396,7 +434,7 @@ def test_every_size_in_the_prose_is_a_size_of_the_code() -> None:
     known = {value for name, value in [*vars(limits).items(), *vars(client_limits).items()]
              if name.isupper() and "BYTES" in name}  # fmt: skip
     known |= {4096, 64 * 1024, 128 * 1024}  # per stream (S2), a merged run, a carried record
-    for page in (README, OPERATE, ARCHITECTURE, FAULTS, CLIENT_README):
+    for page in (README, INTEGRATE, OPERATE, ARCHITECTURE, FAULTS, CLIENT_README):
         for amount, unit in re.findall(r"([\d,]+) (KiB|MiB)", page.read_text()):
             size = int(amount.replace(",", "")) * {"KiB": 1024, "MiB": 1024**2}[unit]
             assert size in known, f"{page.name}: {amount} {unit}"
@@ -461,7 +499,7 @@ def test_every_bug_of_the_track_record_names_what_holds_it() -> None:
 def test_the_twelve_promises_are_stated_on_both_pages() -> None:
     twelve = [f"P{number}" for number in range(1, 13)]
     assert [row[0] for row in table(ARCHITECTURE, "promise")] == twelve
-    text = README.read_text()
+    text = GUARANTEES.read_text()
     assert re.findall(r"^\| (P\d+) \|", text, re.M) == twelve
 
 
