@@ -263,6 +263,11 @@ def test_every_code_block_is_run(page: Path) -> None:
     assert "console" not in languages or RUN.get(page) == "test_readme.py"
 
 
+def test_the_glossary_has_each_term_once_in_order() -> None:
+    terms = [row[0].casefold() for row in table(DOCS / "glossary.md", "term")]
+    assert terms == sorted(set(terms))
+
+
 # --- links and files ------------------------------------------------------------------------------
 
 
