@@ -268,6 +268,16 @@ def test_the_glossary_has_each_term_once_in_order() -> None:
     assert terms == sorted(set(terms))
 
 
+def test_each_decision_says_what_why_and_what_was_rejected() -> None:
+    folder = DOCS / "decisions"
+    pages = {path.name for path in folder.glob("*.md")} - {"README.md"}
+    listed = re.findall(r"\]\(([\w-]+\.md)\)", (folder / "README.md").read_text())
+    assert sorted(listed) == sorted(pages)
+    for name in pages:
+        parts = re.findall(r"^\*\*(\w+)\.\*\*", (folder / name).read_text(), re.M)
+        assert parts in (["What", "Why", "Rejected"], ["What", "Why", "Rejected", "Figure"]), name
+
+
 # --- links and files ------------------------------------------------------------------------------
 
 
