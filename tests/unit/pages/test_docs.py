@@ -7,6 +7,7 @@ three times in a process that is killed where it hurts. The README's program is 
 from __future__ import annotations
 
 import asyncio
+import csv
 import json
 import os
 import re
@@ -35,6 +36,7 @@ README = ROOT / "README.md"
 DOCS = ROOT / "docs"
 INTEGRATE = DOCS / "integrate.md"
 SESSIONS = DOCS / "sessions.md"
+INTERNALS = DOCS / "internals.md"
 GUARANTEES = DOCS / "guarantees.md"
 FIRST_COMMANDS = DOCS / "operate.md"
 OPERATE = ROOT / "walld/OPERATE.md"
@@ -65,8 +67,6 @@ COMMAND_LINES = (README, FIRST_COMMANDS, OPERATE)
 """Pages whose command lines are parsed."""
 RUN = {INTEGRATE: "here", SESSIONS: "here", README: "test_readme.py"}
 """Pages that have Python, and where it runs; those of the clients have tests of their own."""
-NONE_YET_MAX = 2
-"""Invariants no test holds: this number only goes down."""
 PIECES = ["Once ", "upon ", "a time."]
 
 
@@ -329,6 +329,19 @@ def test_the_targets_are_in_the_makefile() -> None:
         assert re.search(rf"^{target}:", makefile, re.M), target
 
 
+def test_what_left_a_page_has_a_place() -> None:
+    """Sentences with a number or a "never" of pages that were rewritten, and where they went."""
+    lists = sorted((DOCS / "data").glob("moved_sentences_*.csv"))
+    assert lists
+    for path in lists:
+        with path.open() as file:
+            for row in csv.DictReader(file):
+                assert row["sentence"]
+                for place in row["where it stands now"].split("; "):
+                    page = place.partition(",")[0]
+                    assert page == "make help" or (ROOT / page).is_file(), f"{path.name}: {place}"
+
+
 # --- the command line -----------------------------------------------------------------------------
 
 
@@ -360,7 +373,7 @@ def test_every_command_and_every_option_is_there(capsys: pytest.CaptureFixture[s
     known = set().union(*(re.findall(r"--[a-z-]+", help_of(c, capsys)) for c in commands(capsys)))
     known |= options_of_verbs(capsys)
     known |= set(re.findall(r"--[a-z-]+", (ROOT / "systemd/walld.service").read_text()))
-    for page in (*COMMAND_LINES, SESSIONS, GUARANTEES, ARCHITECTURE):
+    for page in (*COMMAND_LINES, SESSIONS, GUARANTEES, ARCHITECTURE, INTERNALS):
         prose = re.sub(r"```sh.*?```", "", page.read_text(), flags=re.S)
         assert set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", prose)) <= known, page.name
 
@@ -435,43 +448,17 @@ def test_the_alerts_are_rules(tmp_path: Path) -> None:
 # --- limits ---------------------------------------------------------------------------------------
 
 
-def test_the_limits_quoted_are_those_of_the_code() -> None:
-    rows = table(ARCHITECTURE, "limit")
-    for name, value, *_ in rows:
-        number = getattr(limits, name.strip("`").upper())
-        amount, _, unit = value.partition(" ")
-        scale = {"KiB": 1024, "MiB": 1024**2, "ms": 1, "s": 1, "days": 86400, "%": 0.01, "": 1}
-        assert float(amount.replace(",", "")) * scale[unit] == pytest.approx(number), name
-    assert len(rows) > 25
-
-
 def test_every_size_in_the_prose_is_a_size_of_the_code() -> None:
     known = {value for name, value in [*vars(limits).items(), *vars(client_limits).items()]
              if name.isupper() and "BYTES" in name}  # fmt: skip
     known |= {4096, 64 * 1024, 128 * 1024}  # per stream (S2), a merged run, a carried record
-    for page in (README, INTEGRATE, OPERATE, ARCHITECTURE, FAULTS, CLIENT_README):
+    for page in (README, INTEGRATE, OPERATE, ARCHITECTURE, INTERNALS, FAULTS, CLIENT_README):
         for amount, unit in re.findall(r"([\d,]+) (KiB|MiB)", page.read_text()):
             size = int(amount.replace(",", "")) * {"KiB": 1024, "MiB": 1024**2}[unit]
             assert size in known, f"{page.name}: {amount} {unit}"
 
 
-# --- invariants -----------------------------------------------------------------------------------
-
-
-def labels() -> dict[str, str]:
-    """Label -> file, from the docstrings of walld's modules and the client's."""
-    found: dict[str, str] = {}
-    for path in sorted([*(ROOT / "walld").rglob("*.py"), *ROOT.glob("clients/python/**/*.py")]):
-        docstring = path.read_text().split('"""')[1]
-        for label in re.findall(r"^(?:- |Invariant )([A-Z]\d+)[: ]", docstring, re.M):
-            assert label not in found, f"{label} is in {found[label]} and {path}"
-            found[label] = str(path.relative_to(ROOT))
-    return found
-
-
-def test_the_table_of_invariants_is_that_of_the_docstrings() -> None:
-    rows = table(ARCHITECTURE, "invariant")
-    assert {row[0]: f"walld/{row[1].strip('`')}" for row in rows} == labels()
+# --- tests that pages name ----------------------------------------------------------------------
 
 
 def named_tests(cell: str) -> list[tuple[str, str]]:
@@ -481,20 +468,6 @@ def named_tests(cell: str) -> list[tuple[str, str]]:
         if path or function:
             named.append((path or named[-1][0], function))
     return named
-
-
-def test_every_invariant_names_the_tests_that_hold_it() -> None:
-    none_yet = []
-    for label, _, _, cell in table(ARCHITECTURE, "invariant"):
-        named = named_tests(cell)
-        if cell == "none yet":
-            none_yet.append(label)
-        else:
-            assert named, f"{label} names no test"
-        for path, function in named:
-            text = (ROOT / "tests" / path).read_text()
-            assert not function or f"def {function}(" in text, f"{label}: {path}::{function}"
-    assert len(none_yet) <= NONE_YET_MAX, none_yet
 
 
 def test_every_bug_of_the_track_record_names_what_holds_it() -> None:
