@@ -288,6 +288,13 @@ def test_every_link_leads_to_a_file(page: Path) -> None:
             assert (page.parent / target).exists(), f"{page.name}: {target}"
 
 
+def test_every_page_is_in_the_site() -> None:
+    (nav,) = re.findall(r"^nav:\n(.*)", (ROOT / "mkdocs.yml").read_text(), re.M | re.S)
+    named = [ROOT / name for name in re.findall(r"([\w/]+[\w./-]*\.md)$", nav, re.M)]
+    assert [page for page in named if not page.is_file() or named.count(page) > 1] == []
+    assert set(PAGES) <= set(named)
+
+
 def headings(page: Path) -> set[str]:
     """Their anchors, as a reader of Markdown makes them."""
     text = re.sub(r"^```.*?^```$", "", page.read_text(), flags=re.M | re.S)
