@@ -67,7 +67,7 @@ def _options(arguments: list[str] | None) -> argparse.Namespace:
     parser.add_argument(
         "--publish",
         action="store_true",
-        help="into README and RESULTS.md too, with charts",
+        help="into README, docs/performance.md and RESULTS.md too, with charts",
     )
     options = parser.parse_args(arguments)
     if options.publish and (options.quick or options.name):

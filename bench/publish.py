@@ -1,8 +1,8 @@
 """Puts a results file into the pages: `python -m bench.publish RESULTS.json`.
 
-Owns: what stands between two marks of RESULTS.md and of README.md; the charts; and
-`published.json`, the report they were made of. A test compares them: no figure there is typed by
-hand. Refuses: a report that is quick or has not every question; what is shown of it (`pages.py`).
+Owns: what stands between two marks of RESULTS.md, docs/performance.md and README.md; the charts;
+and `published.json`, the report they were made of. A test compares them: no figure there is typed
+by hand. Refuses: a report that is quick or lacks a question; what is shown of it (`pages.py`).
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any
 
 from bench.questions import QUESTIONS
 from bench.report.charts import charts
-from bench.report.pages import at_a_glance, every_figure
+from bench.report.pages import at_a_glance, every_figure, what_a_token_costs
 
 __all__ = ["CHARTS", "PAGES", "PUBLISHED", "placed", "publish"]
 
@@ -23,7 +23,11 @@ _HERE = Path(__file__).parent
 PUBLISHED = _HERE / "published.json"
 CHARTS = _HERE / "charts"
 _MARKS = re.compile(r"(<!-- bench: made by .*? -->\n).*?(<!-- bench: end -->)", re.S)
-PAGES = {_HERE / "RESULTS.md": every_figure, _HERE.parent / "README.md": at_a_glance}
+PAGES = {
+    _HERE / "RESULTS.md": every_figure,
+    _HERE.parent / "docs/performance.md": at_a_glance,
+    _HERE.parent / "README.md": what_a_token_costs,
+}
 """Each page that shows figures, and what makes its Markdown of a report."""
 
 

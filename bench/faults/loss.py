@@ -54,7 +54,7 @@ _KILLED = {
 """Who is killed, of whom, by the ms that a write and a sync take more."""
 _MS_A_TOKEN = 1000 / (STREAMS * RATE)
 _FLUSH_BOUND_MS = 3000.0
-"""What walld promises where both are killed (README, P3); where one lives, nothing is lost."""
+"""What walld promises where both are killed (P3); where one lives, nothing is lost."""
 _READ_SECONDS = 20.0
 _SAME_SECONDS = 1.0
 

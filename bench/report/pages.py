@@ -1,8 +1,9 @@
 """What the pages show of a report, as Markdown.
 
-Owns: the part of RESULTS.md (each goal, then each question with every figure and its note) and the
-part of README.md (what a token's call costs, and the charts). A report shows what it has. Refuses:
-choosing which figures look well: a goal that is missed is shown as missed; writing (`publish.py`).
+Owns: the part of RESULTS.md (each goal, then each question with every figure and its note), that of
+docs/performance.md (what a token's call costs, and the charts) and that of README.md (a token with
+walld and without). A report shows what it has. Refuses: choosing which figures look well: a goal
+that is missed is shown as missed; writing (`publish.py`).
 """
 
 from __future__ import annotations
@@ -16,13 +17,15 @@ from typing import Any
 from bench.questions import QUESTIONS
 from bench.report.charts import charts, short
 
-__all__ = ["at_a_glance", "every_figure"]
+__all__ = ["at_a_glance", "every_figure", "what_a_token_costs"]
 
 _Figures = list[dict[str, Any]]
 _BENCH = Path(__file__).parents[1]
-_IN_README = ("token-paced.svg", "token-flat-out.svg", "ingest.svg", "streaming.svg")
+_AT_A_GLANCE = ("token-paced.svg", "token-flat-out.svg", "ingest.svg", "streaming.svg")
+_IN_README = ("walld", "bare send", "walld, waiting for synced")
+"""The calls of a token that the README shows."""
 _IN_RESULTS = {"slow_disks": "slow-disks.svg"}
-"""The chart of a question that the README does not show."""
+"""The chart of a question that the page of costs does not show."""
 _OWN = ("peers", "ingest", "streaming")
 """Questions whose figures of a series stand in tables of their own."""
 _MEASURED = ("figure", "measured", "lowest .. highest", "goal", "")
@@ -55,9 +58,18 @@ def at_a_glance(report: dict[str, Any]) -> str:
     if costs:
         parts.append(_costs(costs, ("p50",)))
     drawings = charts(report)
-    shown = [name for name in _IN_README if name in drawings]
-    parts += (f"![{_title(drawings[name])}](bench/charts/{name})" for name in shown)
+    shown = [name for name in _AT_A_GLANCE if name in drawings]
+    parts += (f"![{_title(drawings[name])}](../bench/charts/{name})" for name in shown)
     return "\n\n".join(parts) + "\n"
+
+
+def what_a_token_costs(report: dict[str, Any]) -> str:
+    """The medians of walld and of a bare send, and of what waits for the disk."""
+    costs = _by_question(report).get("peers", [])
+    cells = {(f["who"], f["series"]): short(f["value"], f["unit"]) for f in costs}
+    paces = ("p50, 60/s", "p50, flat out")
+    rows = [[who, *(cells.get((who, pace), "") for pace in paces)] for who in _IN_README]
+    return _table(["a token's call", *paces], rows) + "\n"
 
 
 def _by_question(report: dict[str, Any]) -> dict[str, _Figures]:

@@ -4,7 +4,7 @@ Owns: every request as it was sent, its answer, who has died when, and the judge
 daemon says a session has. Refuses: how lines are made, folded or stored: it knows entries, ids,
 seqs and answers.
 
-Invariants (numbers of ARCHITECTURE.md): N1 a seq is given once, and a line never changes; N2 all
+Invariants (numbers of docs/invariants.md): N1 a seq is given once, and a line never changes; N2 all
 entries of a request or none; P4 what was acknowledged as synced is there, P2 what was acknowledged
 as written as long as the machine has power; N5 a turn is interrupted where its owner is gone, once,
 and nowhere else; a reply of a turn is a reply or in its session, never neither, never both at rest.

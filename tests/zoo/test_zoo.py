@@ -41,7 +41,10 @@ QUICK = (
 )
 """Some that are found fast."""
 QUICK_PLANS = 3
-PROMISES = (cage.ROOT / "walld/ARCHITECTURE.md").read_text()
+PROMISES = "".join(
+    (cage.ROOT / page).read_text()
+    for page in ("walld/ARCHITECTURE.md", "docs/invariants.md", "docs/simulation.md")
+)
 
 
 def chosen(name: str) -> Mutant:

@@ -1,12 +1,13 @@
 """What the prose says is so: its code runs, its links lead somewhere, its tables are the code's.
 
-The README's Python blocks run in one program against a real daemon, once as it is and three
-times in a process that is killed where it hurts.
+The Python blocks of docs/integrate.md run in one program against a real daemon, once as it is and
+three times in a process that is killed where it hurts. The README's program is in `test_readme.py`.
 """
 
 from __future__ import annotations
 
 import asyncio
+import csv
 import json
 import os
 import re
@@ -32,6 +33,12 @@ from walld.engine.flush_schedule import FlushSchedule
 
 ROOT = Path(__file__).parents[3]
 README = ROOT / "README.md"
+DOCS = ROOT / "docs"
+INTEGRATE = DOCS / "integrate.md"
+SESSIONS = DOCS / "sessions.md"
+INTERNALS = DOCS / "internals.md"
+GUARANTEES = DOCS / "guarantees.md"
+FIRST_COMMANDS = DOCS / "operate.md"
 OPERATE = ROOT / "walld/OPERATE.md"
 ARCHITECTURE = ROOT / "walld/ARCHITECTURE.md"
 FAULTS = ROOT / "walld/FAULTS.md"
@@ -54,9 +61,12 @@ PAGES = [
     ROOT / "CHANGELOG.md",
     ROOT / "walld/FORMAT.md",
     ROOT / "clients/PROTOCOL.md",
+    *sorted(DOCS.rglob("*.md")),
 ]
-NONE_YET_MAX = 2
-"""Invariants no test holds: this number only goes down."""
+COMMAND_LINES = (README, FIRST_COMMANDS, OPERATE)
+"""Pages whose command lines are parsed."""
+RUN = {INTEGRATE: "here", SESSIONS: "here", README: "test_readme.py"}
+"""Pages that have Python, and where it runs; those of the clients have tests of their own."""
 PIECES = ["Once ", "upon ", "a time."]
 
 
@@ -155,9 +165,9 @@ def daemon(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Daemon]:
 
 
 def run_killed(path: Path, prompt: str, store: str) -> None:
-    """`answer` of the README in a process of its own, which dies by SIGKILL."""
+    """`answer` of the page in a process of its own, which dies by SIGKILL."""
     code = f"import test_docs as t; from pathlib import Path; p = Path({str(path)!r})\n"
-    code += f"s = t.program(t.README, model=t.tell, store=t.{store}(p))\n"
+    code += f"s = t.program(t.INTEGRATE, model=t.tell, store=t.{store}(p))\n"
     code += f"s['answer']('chat', {prompt!r})\n"
     folders = [ROOT, ROOT / "clients/python", ROOT / "tests", Path(__file__).parent]
     env = os.environ | {"PYTHONPATH": ":".join(map(str, folders))}
@@ -168,7 +178,8 @@ def run_killed(path: Path, prompt: str, store: str) -> None:
 def test_the_readme_runs_and_a_crash_anywhere_is_harmless(tmp_path: Path, daemon: Daemon) -> None:
     path = tmp_path / "store"
     store = Store(path)
-    space = program(README, model=tell, store=store)
+    space = program(INTEGRATE, model=tell, store=store)
+    space |= program(SESSIONS, model=tell, client=space["client"])
     try:
         space["answer"]("chat", "hello")
         (saved,) = store.messages("chat")
@@ -189,7 +200,7 @@ def test_the_readme_runs_and_a_crash_anywhere_is_harmless(tmp_path: Path, daemon
         assert space["on_page_load"]("chat") == "nothing was cut off"
 
         run_killed(path, "hello", "DiesBeforeSave")
-        assert space["at_start"]() == 1, "all was said and nothing saved: the order of the README"
+        assert space["at_start"]() == 1, "all was said and nothing saved: the order of the page"
         assert store.messages("chat")[3]["content"] == "".join(PIECES)
 
         run_killed(path, "die before the first token", "Store")
@@ -222,7 +233,7 @@ def test_without_a_daemon_the_readme_says_that_it_cannot_know(
 ) -> None:
     monkeypatch.setenv("WALLD_SOCKET", str(tmp_path / "nobody"))
     monkeypatch.delenv("WALLD_DATA", raising=False)
-    space = program(README, model=tell, store=Store(tmp_path / "store"))
+    space = program(INTEGRATE, model=tell, store=Store(tmp_path / "store"))
     try:
         assert space["on_page_load"]("chat") == "cannot know now"
     finally:
@@ -239,7 +250,32 @@ def test_the_page_of_the_client_names_every_call() -> None:
         for name in vars(owner) | vars(owner.__mro__[1]):
             if name.startswith("_") or name in ("stream_id", "session_id", "turn_id"):
                 continue
-            assert re.search(rf"\b{name}\b", text + README.read_text()), f"{name} is not there"
+            assert re.search(rf"\b{name}\b", text + INTEGRATE.read_text()), f"{name} is not there"
+
+
+@pytest.mark.parametrize("page", [README, *sorted(DOCS.rglob("*.md"))], ids=lambda page: page.name)
+def test_every_code_block_is_run(page: Path) -> None:
+    """Python by the test that RUN names, command lines below; what is only shown is plain text."""
+    languages = set(re.findall(r"^```(\w*)\n.*?^```$", page.read_text(), re.M | re.S))
+    assert languages <= {"python", "sh", "console", "text"}
+    assert "python" not in languages or page in RUN
+    assert "sh" not in languages or page in COMMAND_LINES
+    assert "console" not in languages or RUN.get(page) == "test_readme.py"
+
+
+def test_the_glossary_has_each_term_once_in_order() -> None:
+    terms = [row[0].casefold() for row in table(DOCS / "glossary.md", "term")]
+    assert terms == sorted(set(terms))
+
+
+def test_each_decision_says_what_why_and_what_was_rejected() -> None:
+    folder = DOCS / "decisions"
+    pages = {path.name for path in folder.glob("*.md")} - {"README.md"}
+    listed = re.findall(r"\]\(([\w-]+\.md)\)", (folder / "README.md").read_text())
+    assert sorted(listed) == sorted(pages)
+    for name in pages:
+        parts = re.findall(r"^\*\*(\w+)\.\*\*", (folder / name).read_text(), re.M)
+        assert parts in (["What", "Why", "Rejected"], ["What", "Why", "Rejected", "Figure"]), name
 
 
 # --- links and files ------------------------------------------------------------------------------
@@ -250,6 +286,30 @@ def test_every_link_leads_to_a_file(page: Path) -> None:
     for target in re.findall(r"\]\(([^)#\s]+)[^)]*\)", page.read_text()):
         if "://" not in target:
             assert (page.parent / target).exists(), f"{page.name}: {target}"
+
+
+def test_every_page_is_in_the_site() -> None:
+    (nav,) = re.findall(r"^nav:\n(.*)", (ROOT / "mkdocs.yml").read_text(), re.M | re.S)
+    named = [ROOT / name for name in re.findall(r"([\w/]+[\w./-]*\.md)$", nav, re.M)]
+    assert [page for page in named if not page.is_file() or named.count(page) > 1] == []
+    assert set(PAGES) <= set(named)
+
+
+def headings(page: Path) -> set[str]:
+    """Their anchors, as a reader of Markdown makes them."""
+    text = re.sub(r"^```.*?^```$", "", page.read_text(), flags=re.M | re.S)
+    titles = (
+        re.sub(r"[`*]|\]\([^)]*\)|\[", "", one) for one in re.findall(r"^#+ (.*)$", text, re.M)
+    )
+    return {re.sub(r"[^\w\- ]", "", title.lower()).replace(" ", "-") for title in titles}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_every_anchor_is_a_heading(page: Path) -> None:
+    for target, anchor in re.findall(r"\]\(([^)#\s:]*)#([^)\s]+)\)", page.read_text()):
+        led_to = page.parent / target if target else page
+        if led_to.suffix == ".md":
+            assert anchor in headings(led_to), f"{page.name}: {target}#{anchor}"
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
@@ -274,6 +334,19 @@ def test_the_targets_are_in_the_makefile() -> None:
     prose = "".join(page.read_text() for page in PAGES)
     for target in re.findall(r"(?:^    |`)make ([a-z-]+)", prose, re.M):
         assert re.search(rf"^{target}:", makefile, re.M), target
+
+
+def test_what_left_a_page_has_a_place() -> None:
+    """Sentences with a number or a "never" of pages that were rewritten, and where they went."""
+    lists = sorted((DOCS / "data").glob("moved_sentences_*.csv"))
+    assert lists
+    for path in lists:
+        with path.open() as file:
+            for row in csv.DictReader(file):
+                assert row["sentence"]
+                for place in row["where it stands now"].split("; "):
+                    page = place.partition(",")[0]
+                    assert page == "make help" or (ROOT / page).is_file(), f"{path.name}: {place}"
 
 
 # --- the command line -----------------------------------------------------------------------------
@@ -307,18 +380,18 @@ def test_every_command_and_every_option_is_there(capsys: pytest.CaptureFixture[s
     known = set().union(*(re.findall(r"--[a-z-]+", help_of(c, capsys)) for c in commands(capsys)))
     known |= options_of_verbs(capsys)
     known |= set(re.findall(r"--[a-z-]+", (ROOT / "systemd/walld.service").read_text()))
-    for page in (README, OPERATE, ARCHITECTURE):
+    for page in (*COMMAND_LINES, SESSIONS, GUARANTEES, ARCHITECTURE, INTERNALS):
         prose = re.sub(r"```sh.*?```", "", page.read_text(), flags=re.S)
         assert set(re.findall(r"(?<![\w-])--[a-z][a-z-]+", prose)) <= known, page.name
 
 
 def test_every_command_line_is_one(capsys: pytest.CaptureFixture[str]) -> None:
-    pages = (README, OPERATE)
+    pages = COMMAND_LINES
     lines = [line for page in pages for block in blocks(page, "sh") for line in block.splitlines()]
-    for page in pages:
+    for page in (*pages, INTEGRATE, SESSIONS, GUARANTEES):
         lines += re.findall(r"`(walld [a-z-]+ [^`|\[]*)`", page.read_text())
     for line in (line for line in lines if line.startswith("walld ")):
-        parse(shlex.split(line)[1:])
+        parse(shlex.split(line.removesuffix(" &"))[1:])
     for line in (line for line in lines if line.startswith("cp ")):
         for part in line.partition("&&")[0].split()[1:-1]:
             assert (ROOT / part).exists(), part
@@ -355,7 +428,7 @@ def test_every_metric_and_every_field_of_the_status_is_there(daemon: Daemon) -> 
         ).stdout
 
     known = set(re.findall(r"\bwalld_\w+", asked("--prometheus")))
-    for page in (README, OPERATE, ARCHITECTURE):
+    for page in (README, OPERATE, ARCHITECTURE, *sorted(DOCS.rglob("*.md"))):
         named = set(re.findall(r"\bwalld_(?!client)\w+", page.read_text()))
         assert named <= known, page.name
     status = json.loads(asked("--json"))
@@ -382,43 +455,17 @@ def test_the_alerts_are_rules(tmp_path: Path) -> None:
 # --- limits ---------------------------------------------------------------------------------------
 
 
-def test_the_limits_quoted_are_those_of_the_code() -> None:
-    rows = table(ARCHITECTURE, "limit")
-    for name, value, *_ in rows:
-        number = getattr(limits, name.strip("`").upper())
-        amount, _, unit = value.partition(" ")
-        scale = {"KiB": 1024, "MiB": 1024**2, "ms": 1, "s": 1, "days": 86400, "%": 0.01, "": 1}
-        assert float(amount.replace(",", "")) * scale[unit] == pytest.approx(number), name
-    assert len(rows) > 25
-
-
 def test_every_size_in_the_prose_is_a_size_of_the_code() -> None:
     known = {value for name, value in [*vars(limits).items(), *vars(client_limits).items()]
              if name.isupper() and "BYTES" in name}  # fmt: skip
     known |= {4096, 64 * 1024, 128 * 1024}  # per stream (S2), a merged run, a carried record
-    for page in (README, OPERATE, ARCHITECTURE, FAULTS, CLIENT_README):
+    for page in (README, INTEGRATE, OPERATE, ARCHITECTURE, INTERNALS, FAULTS, CLIENT_README):
         for amount, unit in re.findall(r"([\d,]+) (KiB|MiB)", page.read_text()):
             size = int(amount.replace(",", "")) * {"KiB": 1024, "MiB": 1024**2}[unit]
             assert size in known, f"{page.name}: {amount} {unit}"
 
 
-# --- invariants -----------------------------------------------------------------------------------
-
-
-def labels() -> dict[str, str]:
-    """Label -> file, from the docstrings of walld's modules and the client's."""
-    found: dict[str, str] = {}
-    for path in sorted([*(ROOT / "walld").rglob("*.py"), *ROOT.glob("clients/python/**/*.py")]):
-        docstring = path.read_text().split('"""')[1]
-        for label in re.findall(r"^(?:- |Invariant )([A-Z]\d+)[: ]", docstring, re.M):
-            assert label not in found, f"{label} is in {found[label]} and {path}"
-            found[label] = str(path.relative_to(ROOT))
-    return found
-
-
-def test_the_table_of_invariants_is_that_of_the_docstrings() -> None:
-    rows = table(ARCHITECTURE, "invariant")
-    assert {row[0]: f"walld/{row[1].strip('`')}" for row in rows} == labels()
+# --- tests that pages name ----------------------------------------------------------------------
 
 
 def named_tests(cell: str) -> list[tuple[str, str]]:
@@ -428,20 +475,6 @@ def named_tests(cell: str) -> list[tuple[str, str]]:
         if path or function:
             named.append((path or named[-1][0], function))
     return named
-
-
-def test_every_invariant_names_the_tests_that_hold_it() -> None:
-    none_yet = []
-    for label, _, _, cell in table(ARCHITECTURE, "invariant"):
-        named = named_tests(cell)
-        if cell == "none yet":
-            none_yet.append(label)
-        else:
-            assert named, f"{label} names no test"
-        for path, function in named:
-            text = (ROOT / "tests" / path).read_text()
-            assert not function or f"def {function}(" in text, f"{label}: {path}::{function}"
-    assert len(none_yet) <= NONE_YET_MAX, none_yet
 
 
 def test_every_bug_of_the_track_record_names_what_holds_it() -> None:
@@ -461,7 +494,7 @@ def test_every_bug_of_the_track_record_names_what_holds_it() -> None:
 def test_the_twelve_promises_are_stated_on_both_pages() -> None:
     twelve = [f"P{number}" for number in range(1, 13)]
     assert [row[0] for row in table(ARCHITECTURE, "promise")] == twelve
-    text = README.read_text()
+    text = GUARANTEES.read_text()
     assert re.findall(r"^\| (P\d+) \|", text, re.M) == twelve
 
 

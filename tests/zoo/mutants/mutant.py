@@ -19,7 +19,7 @@ WAL = "walld/wal/"
 
 
 class Mutant(NamedTuple):
-    """old stands in the file once; new takes its place. promise: its number in ARCHITECTURE.md.
+    """old stands in the file once; new takes its place. promise: its number in a page.
 
     plan: what found it last, as `make sim SEED=` has it. What changes when in the daemon changes
     plans: where it kills no more, one of those of other bugs may, and `make zoo` names that.
