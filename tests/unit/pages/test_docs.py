@@ -21,6 +21,7 @@ from typing import Any
 import msgspec
 import pytest
 import walld_client
+from track_record.rows import named_tests
 from walld_client import limits as client_limits
 from walld_client.wire import messages as wire
 from wire_peer import Daemon, Peer
@@ -421,15 +422,6 @@ def test_the_table_of_invariants_is_that_of_the_docstrings() -> None:
     assert {row[0]: f"walld/{row[1].strip('`')}" for row in rows} == labels()
 
 
-def named_tests(cell: str) -> list[tuple[str, str]]:
-    """(file, function or ""); one that begins with `::` is of the file before it."""
-    named: list[tuple[str, str]] = []
-    for path, function in re.findall(r"`([\w/]+\.py)?(?:::(\w+))?`", cell):
-        if path or function:
-            named.append((path or named[-1][0], function))
-    return named
-
-
 def test_every_invariant_names_the_tests_that_hold_it() -> None:
     none_yet = []
     for label, _, _, cell in table(ARCHITECTURE, "invariant"):
@@ -442,20 +434,6 @@ def test_every_invariant_names_the_tests_that_hold_it() -> None:
             text = (ROOT / "tests" / path).read_text()
             assert not function or f"def {function}(" in text, f"{label}: {path}::{function}"
     assert len(none_yet) <= NONE_YET_MAX, none_yet
-
-
-def test_every_bug_of_the_track_record_names_what_holds_it() -> None:
-    rows = table(TRACK_RECORD, "bug")
-    assert [row[0] for row in rows if rows.count(row) > 1] == [], "each once"
-    for bug, _, cell in rows:
-        named = named_tests(cell)
-        of_node = re.findall(r"`(clients/node/test/[\w/]+\.test\.ts)(?:::([^`]+))?`", cell)
-        assert named or of_node, bug
-        for path, function in named:
-            text = (ROOT / "tests" / path).read_text()
-            assert not function or f"def {function}(" in text, f"{path}::{function}"
-        for path, title in of_node:
-            assert title in (ROOT / path).read_text(), f"{path}::{title}"
 
 
 def test_the_twelve_promises_are_stated_on_both_pages() -> None:
