@@ -41,3 +41,14 @@ def test_no_sentence_is_listed_twice() -> None:
 def test_the_changelog_is_short() -> None:
     """What each build changed is in its commits: nothing but 0.1.0 has a number."""
     assert len((ROOT / "CHANGELOG.md").read_text().splitlines()) <= 30
+
+
+def test_a_case_of_what_fails_is_a_row_and_a_cell_is_short() -> None:
+    lines = (ROOT / "walld/FAULTS.md").read_text().splitlines()
+    headings = [at - 1 for at, line in enumerate(lines) if line.startswith("|---")]
+    rows = [line for at, line in enumerate(lines) if line.startswith("| ") and at not in headings]
+    assert 1 <= len(rows) <= 50
+    for row in rows:
+        cells = [cell.strip() for cell in row.strip()[1:-1].split("|")]
+        assert all(cells), row
+        assert max(map(len, cells)) <= 160, row
