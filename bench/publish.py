@@ -2,7 +2,7 @@
 
 Owns: what stands between two marks of RESULTS.md, docs/performance.md and README.md; the charts;
 and `published.json`, the report they were made of. A test compares them: no figure there is typed
-by hand. Refuses: a report that is quick or lacks a question; what is shown of it (`pages.py`).
+by hand. Refuses: a report that is quick or lacks a question; what is shown of it (`report/`).
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ from typing import Any
 
 from bench.questions import QUESTIONS
 from bench.report.charts import charts
-from bench.report.pages import at_a_glance, every_figure, what_a_token_costs
+from bench.report.pages import at_a_glance, what_a_token_costs
+from bench.report.totals import totals
 
 __all__ = ["CHARTS", "PAGES", "PUBLISHED", "placed", "publish"]
 
@@ -24,7 +25,7 @@ PUBLISHED = _HERE / "published.json"
 CHARTS = _HERE / "charts"
 _MARKS = re.compile(r"(<!-- bench: made by .*? -->\n).*?(<!-- bench: end -->)", re.S)
 PAGES = {
-    _HERE / "RESULTS.md": every_figure,
+    _HERE / "RESULTS.md": totals,
     _HERE.parent / "docs/performance.md": at_a_glance,
     _HERE.parent / "README.md": what_a_token_costs,
 }

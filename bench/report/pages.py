@@ -1,15 +1,17 @@
-"""What the pages show of a report, as Markdown.
+"""What a report shows, as Markdown: `python -m bench.report.pages REPORT.json` prints all of it.
 
-Owns: the part of RESULTS.md (each goal, then each question with every figure and its note), that of
-docs/performance.md (what a token's call costs, and the charts) and that of README.md (a token with
-walld and without). A report shows what it has. Refuses: choosing which figures look well: a goal
-that is missed is shown as missed; writing (`publish.py`).
+Owns: every figure of a report (each goal, then each question with its figures and notes), the part
+of docs/performance.md (what a token's call costs, and the charts) and that of README.md (a token
+with walld and without). A report shows what it has. Refuses: choosing which figures look well: a
+goal that is missed is shown as missed; the page of results (`totals.py`); writing (`publish.py`).
 """
 
 from __future__ import annotations
 
 import ast
+import json
 import re
+import sys
 import time
 from pathlib import Path
 from typing import Any
@@ -17,15 +19,24 @@ from typing import Any
 from bench.questions import QUESTIONS
 from bench.report.charts import charts, short
 
-__all__ = ["at_a_glance", "every_figure", "what_a_token_costs"]
+__all__ = [
+    "asked",
+    "at_a_glance",
+    "by_question",
+    "counted",
+    "every_figure",
+    "in_table",
+    "module",
+    "title",
+    "what_a_token_costs",
+    "where",
+]
 
 _Figures = list[dict[str, Any]]
 _BENCH = Path(__file__).parents[1]
 _AT_A_GLANCE = ("token-paced.svg", "token-flat-out.svg", "ingest.svg", "streaming.svg")
 _IN_README = ("walld", "bare send", "walld, waiting for synced")
 """The calls of a token that the README shows."""
-_IN_RESULTS = {"slow_disks": "slow-disks.svg"}
-"""The chart of a question that the page of costs does not show."""
 _OWN = ("peers", "ingest", "streaming")
 """Questions whose figures of a series stand in tables of their own."""
 _MEASURED = ("figure", "measured", "lowest .. highest", "goal", "")
@@ -33,46 +44,44 @@ _MEASURED = ("figure", "measured", "lowest .. highest", "goal", "")
 
 def every_figure(report: dict[str, Any]) -> str:
     """The goals of all questions, then the questions."""
-    by = _by_question(report)
+    by = by_question(report)
     promised = [one for figures in by.values() for one in figures if one["goal"] is not None]
     rows = [[f"[{one['question']}](#{one['question']})", *_measured(one)] for one in promised]
     parts = [
         "## Goals",
-        _where(report),
-        _counted(promised),
-        _table(["question", *_MEASURED], rows),
+        where(report),
+        counted(promised),
+        in_table(["question", *_MEASURED], rows),
         "## Question by question",
     ]
-    drawings = charts(report)
     for question in by:
-        parts += [f"### {question}", _asked(question), *_answered(question, by)]
-        if (name := _IN_RESULTS.get(question, "")) in drawings:
-            parts.append(f"![{_title(drawings[name])}](charts/{name})")
+        how = f"How: `{module(question)}`."
+        parts += [f"### {question}", f"{asked(question)} {how}", *_answered(question, by)]
     return "\n\n".join(parts) + "\n"
 
 
 def at_a_glance(report: dict[str, Any]) -> str:
     """What a token's call costs, and the charts."""
-    costs = _by_question(report).get("peers", [])
-    parts = [_where(report)]
+    costs = by_question(report).get("peers", [])
+    parts = [where(report)]
     if costs:
         parts.append(_costs(costs, ("p50",)))
     drawings = charts(report)
     shown = [name for name in _AT_A_GLANCE if name in drawings]
-    parts += (f"![{_title(drawings[name])}](../bench/charts/{name})" for name in shown)
+    parts += (f"![{title(drawings[name])}](../bench/charts/{name})" for name in shown)
     return "\n\n".join(parts) + "\n"
 
 
 def what_a_token_costs(report: dict[str, Any]) -> str:
     """The medians of walld and of a bare send, and of what waits for the disk."""
-    costs = _by_question(report).get("peers", [])
+    costs = by_question(report).get("peers", [])
     cells = {(f["who"], f["series"]): short(f["value"], f["unit"]) for f in costs}
     paces = ("p50, 60/s", "p50, flat out")
     rows = [[who, *(cells.get((who, pace), "") for pace in paces)] for who in _IN_README]
-    return _table(["a token's call", *paces], rows) + "\n"
+    return in_table(["a token's call", *paces], rows) + "\n"
 
 
-def _by_question(report: dict[str, Any]) -> dict[str, _Figures]:
+def by_question(report: dict[str, Any]) -> dict[str, _Figures]:
     """Of the questions that it answers."""
     by: dict[str, _Figures] = {q: [] for q in QUESTIONS}
     for figure in report["figures"]:
@@ -80,7 +89,8 @@ def _by_question(report: dict[str, Any]) -> dict[str, _Figures]:
     return {question: figures for question, figures in by.items() if figures}
 
 
-def _where(report: dict[str, Any]) -> str:
+def where(report: dict[str, Any]) -> str:
+    """When, at which commit, on which machine, beside which versions."""
     machine = report["machine"]
     at = time.strftime("%Y-%m-%d", time.strptime(report["at"], "%Y%m%dT%H%M%SZ"))
     versions = ", ".join(f"{name} {number}" for name, number in report["peers"].items())
@@ -92,20 +102,24 @@ def _where(report: dict[str, Any]) -> str:
     )
 
 
-def _counted(promised: _Figures) -> str:
+def counted(promised: _Figures) -> str:
+    """How many goals are met, in a sentence."""
     met = sum(one["met"] is True for one in promised)
     open_ones = sum(one["met"] is None for one in promised)
     return f"{met} of {len(promised)} goals met, {open_ones} not decidable."
 
 
-def _asked(question: str) -> str:
+def asked(question: str) -> str:
     """The first words of its module."""
+    says = ast.get_docstring(ast.parse((_BENCH / module(question)).read_text())) or ""
+    return " ".join(says.partition("\n\n")[0].split())
+
+
+def module(question: str) -> Path:
+    """Below bench/."""
     path = _BENCH.parent / (QUESTIONS[question].module.replace(".", "/") + ".py")
     path = path if path.exists() else path.with_suffix("") / "__init__.py"
-    says = ast.get_docstring(ast.parse(path.read_text())) or ""
-    name = path.relative_to(_BENCH)
-    first = " ".join(says.partition("\n\n")[0].split())
-    return f"{first} How: [`{name}`]({name})."
+    return path.relative_to(_BENCH)
 
 
 def _answered(question: str, by: dict[str, _Figures]) -> list[str]:
@@ -122,7 +136,7 @@ def _answered(question: str, by: dict[str, _Figures]) -> list[str]:
     elif question == "ladders":
         made, left = [_walls(by)], [one for one in figures if one["who"]]
     if left:
-        made.append(_table(list(_MEASURED), [_measured(one) for one in left]))
+        made.append(in_table(list(_MEASURED), [_measured(one) for one in left]))
     noted = left if question == "ladders" else figures
     if notes := dict.fromkeys(one["note"] for one in noted if one["note"]):
         made.append("\n".join(f"- {note}" for note in notes))
@@ -132,7 +146,8 @@ def _answered(question: str, by: dict[str, _Figures]) -> list[str]:
 # --- tables -------------------------------------------------------------------------------------
 
 
-def _table(heading: list[str], rows: list[list[str]]) -> str:
+def in_table(heading: list[str], rows: list[list[str]]) -> str:
+    """As a table of Markdown."""
     lines = ["| " + " | ".join(heading) + " |", "|" + "---|" * len(heading)]
     return "\n".join([*lines, *("| " + " | ".join(row) + " |" for row in rows)])
 
@@ -172,7 +187,7 @@ def _costs(figures: _Figures, shares: tuple[str, ...]) -> str:
         if f["series"] == "p50, 60/s"
     ]
     outlives = "when it has returned, the token outlives"
-    return _table(["a token's call", *series, outlives], rows)
+    return in_table(["a token's call", *series, outlives], rows)
 
 
 def _ingest(figures: _Figures) -> str:
@@ -183,7 +198,7 @@ def _ingest(figures: _Figures) -> str:
         for f in figures
         if f["series"] == series[0]
     ]
-    return _table(["bulk, one core", *series, "promise"], rows)
+    return in_table(["bulk, one core", *series, "promise"], rows)
 
 
 def _streaming(figures: _Figures) -> list[str]:
@@ -202,7 +217,7 @@ def _streaming(figures: _Figures) -> list[str]:
         rows.setdefault(kind, []).append(row)
     more = {"sent to recorded": ["later by, in pairs of blocks", "or as well by"]}
     return [
-        _table([kind, "with walld", "without", *more.get(kind, ())], these)
+        in_table([kind, "with walld", "without", *more.get(kind, ())], these)
         for kind, these in rows.items()
     ]
 
@@ -211,7 +226,7 @@ def _walls(by: dict[str, _Figures]) -> str:
     """What the kernel alone takes, and how far walld is from it."""
     heading = ["who waits for what", "the kernel alone", "walld", "walld to it",
                "lowest .. highest", "what the gap is made of, the largest first"]  # fmt: skip
-    return _table(heading, [*_ladders(by["ladders"]), *_other_walls(by)])
+    return in_table(heading, [*_ladders(by["ladders"]), *_other_walls(by)])
 
 
 def _ladders(figures: _Figures) -> list[list[str]]:
@@ -254,6 +269,11 @@ def _turned(ratio: dict[str, Any], most: float) -> list[str]:
     return [short(most / ratio["value"], ""), _within(spread, "")]
 
 
-def _title(svg: str) -> str:
+def title(svg: str) -> str:
+    """What a chart says that it shows."""
     found = re.search('aria-label="(.*?)"', svg)
     return found[1] if found else ""
+
+
+if __name__ == "__main__":
+    print(every_figure(json.loads(Path(sys.argv[1]).read_text())))

@@ -468,29 +468,6 @@ def test_every_size_in_the_prose_is_a_size_of_the_code() -> None:
 # --- tests that pages name ----------------------------------------------------------------------
 
 
-def named_tests(cell: str) -> list[tuple[str, str]]:
-    """(file, function or ""); one that begins with `::` is of the file before it."""
-    named: list[tuple[str, str]] = []
-    for path, function in re.findall(r"`([\w/]+\.py)?(?:::(\w+))?`", cell):
-        if path or function:
-            named.append((path or named[-1][0], function))
-    return named
-
-
-def test_every_bug_of_the_track_record_names_what_holds_it() -> None:
-    rows = table(TRACK_RECORD, "bug")
-    assert [row[0] for row in rows if rows.count(row) > 1] == [], "each once"
-    for bug, _, cell in rows:
-        named = named_tests(cell)
-        of_node = re.findall(r"`(clients/node/test/[\w/]+\.test\.ts)(?:::([^`]+))?`", cell)
-        assert named or of_node, bug
-        for path, function in named:
-            text = (ROOT / "tests" / path).read_text()
-            assert not function or f"def {function}(" in text, f"{path}::{function}"
-        for path, title in of_node:
-            assert title in (ROOT / path).read_text(), f"{path}::{title}"
-
-
 def test_the_twelve_promises_are_stated_on_both_pages() -> None:
     twelve = [f"P{number}" for number in range(1, 13)]
     assert [row[0] for row in table(ARCHITECTURE, "promise")] == twelve

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import json
 import re
 import xml.etree.ElementTree as ET
@@ -17,7 +18,7 @@ from bench.peers.known import PEERS
 from bench.peers.pouring import POURED
 from bench.questions import QUESTIONS
 from bench.report import charts as charts_module
-from bench.report import pages
+from bench.report import pages, totals
 from bench.report.charts import Bar, charts, drawn, short
 from bench.report.table import Figure, as_json
 
@@ -109,17 +110,16 @@ def test_a_report_that_has_not_every_question_is_not_published(
 def test_a_whole_report_is_published_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     report, page = whole(), tmp_path / "RESULTS.md"
     page.write_text("# Mine\n\n<!-- bench: made by hand -->\nold\n<!-- bench: end -->\n")
-    monkeypatch.setattr(publish, "PAGES", {page: pages.every_figure})
+    monkeypatch.setattr(publish, "PAGES", {page: totals.totals})
     monkeypatch.setattr(publish, "PUBLISHED", tmp_path / "published.json")
     monkeypatch.setattr(publish, "CHARTS", tmp_path / "charts")
-    monkeypatch.setattr(pages, "_walls", lambda _by: "the walls")
     publish.publish(report)
     assert json.loads((tmp_path / "published.json").read_text()) == report
     assert set(charts(report)) == {path.name for path in (tmp_path / "charts").iterdir()}
     text = page.read_text()
     assert text.startswith("# Mine\n")
     assert "\nold\n" not in text
-    assert re.findall("^### (.*)$", text, re.M) == list(QUESTIONS)
+    assert re.findall(r"^\| \[`(\w+)`\]", text, re.M) == list(QUESTIONS)
 
 
 def test_a_run_that_cannot_be_published_says_so(
@@ -189,3 +189,58 @@ def test_what_is_too_large_to_be_told_is_null_and_missed() -> None:
     assert pages._measured(row) == [
         "lag, highest bucket", "beyond the last one", "", "at most 3 s", "**not met**",
     ]  # fmt: skip
+
+
+# --- the page of results --------------------------------------------------------------------------
+
+
+def results_of(*figures: Figure) -> str:
+    return totals.totals(published() | {"figures": as_json(list(figures))})
+
+
+def test_a_question_tells_its_goals_and_the_one_that_is_farthest() -> None:
+    page = results_of(
+        Figure("growth", "free", 7.0, "us"),
+        Figure("bulk", "fast", 3e6, "B", 2e6, most=False),
+        Figure("bulk", "near", 1.5e6, "B", 2e6, most=False),
+        Figure("bulk", "far", 6.0, "us", 2.0),
+        Figure("bulk", "even", 1.04, "x", 1.0, undecided=True),
+        Figure("loss", "lost", 3.0, "", 0.0),
+        Figure("live_streams", "late", 4.0, "s", 1.0),
+        Figure("live_streams", "lag", float("inf"), "s", 3.0),
+    )
+    assert "\n1 of 7 goals met, 1 not decidable.\n" in page
+    asked = {row.split("|")[1].strip(): row for row in page.splitlines() if row[:2] == "| "}
+    assert asked["[`bulk`](costs/bulk.py)"].endswith("| 4 | 4 | 1 | 1 |")
+    assert asked["[`growth`](costs/growth.py)"].endswith("| 1 | 0 | 0 | 0 |")
+    assert "`growth`" not in asked
+    assert asked["`bulk`"].startswith("| `bulk` | 2 | far: 6 us, at most 2 us |")
+    assert asked["`bulk`"].endswith(f"| {totals.limits()['bulk']} |")
+    assert asked["`loss`"] == "| `loss` | 1 | lost: 3, at most 0 |  |", "nobody has said why yet"
+    lag = "| `live_streams` | 2 | lag: beyond the last one, at most 3 s |"
+    assert asked["`live_streams`"].startswith(lag)
+
+
+def test_what_is_not_met_says_what_limits_it() -> None:
+    missed = {one["question"] for one in published()["figures"] if one["met"] is False}
+    said = totals.limits()
+    assert missed <= set(said), f"a row of {totals.LIMITS.name} says why, in short"
+    assert all(len(words) <= 160 for words in said.values())
+
+
+def test_the_rows_about_limits_and_gaps_are_well_formed() -> None:
+    with totals.LIMITS.open(newline="") as file:
+        heading, *rows = csv.reader(file)
+    assert heading == ["question", "goal", "why", "in short"]
+    for row in rows:
+        assert len(row) == 4, row
+        assert set(row[0].split()) <= set(QUESTIONS), row
+        assert row[1], row
+        assert row[2], row
+    with (totals.LIMITS.parent / "bench_gaps.csv").open(newline="") as file:
+        assert all(len(row) == 3 and all(row) for row in csv.reader(file))
+
+
+def test_the_page_of_results_is_short() -> None:
+    (page,) = (page for page in publish.PAGES if page.name == "RESULTS.md")
+    assert len(page.read_text().splitlines()) <= 80
