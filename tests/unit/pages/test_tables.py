@@ -6,7 +6,7 @@ import importlib.util
 from pathlib import Path
 
 import pytest
-from test_docs import named_tests
+from track_record.rows import named_tests
 
 from walld import limits
 
