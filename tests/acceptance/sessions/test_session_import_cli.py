@@ -338,7 +338,7 @@ def test_an_import_that_was_killed_keeps_the_gate_shut_until_it_is_repeated(
     turn = source.submit("pay")
     turn.intent("pay", {}, side_effect="external-write", resume_policy="never-rerun", call_id="p")
     for _ in range(12):
-        source.append_many([{"type": "note", "payload": {"text": "x" * 1000}}] * 500)
+        source.append_many([{"type": "note", "payload": {"text": "x" * 100}}] * 500)
     turn.tool_started("p")
     export(daemon, own)
     command = [sys.executable, "-m", "walld", "session", "import", str(own), "--session"]
