@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from walld_client.wire import messages as wire
 
     from walld.engine.engine import Engine
-    from walld.engine.producer import Connection
+    from walld.engine.stream import Connection
 
 __all__ = [
     "AT_MS_MAX",

@@ -35,8 +35,7 @@ from walld.wal.layout import Flag
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from walld.engine.producer import Connection, Process
-    from walld.engine.stream import Stream
+    from walld.engine.stream import Connection, Process, Stream
     from walld.wal.ranges import Range
 
 __all__ = ["Engine"]

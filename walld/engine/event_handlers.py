@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from walld.engine.engine import Engine
-    from walld.engine.producer import Connection, Producer
+    from walld.engine.stream import Connection, Producer
 
 __all__ = ["KIND", "EventHandlers", "begin_of", "buried_unwritten"]
 

@@ -28,8 +28,7 @@ from walld.wal.records import Text, Thought
 
 if TYPE_CHECKING:
     from walld.engine.engine import Engine
-    from walld.engine.producer import Connection
-    from walld.engine.stream import Stream
+    from walld.engine.stream import Connection, Stream
 
 __all__ = ["FrameDecoder"]
 

@@ -17,8 +17,7 @@ from walld.replies.fold import worst_word
 if TYPE_CHECKING:
     from walld_client.wire import messages as wire
 
-    from walld.engine.producer import Connection
-    from walld.engine.stream import Stream
+    from walld.engine.stream import Connection, Stream
     from walld.partials.names import PartialOwner
 
 __all__ = ["IndexedPartial", "PartialIndex"]

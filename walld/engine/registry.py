@@ -13,11 +13,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from walld import limits
-from walld.engine.producer import Producer
+from walld.engine.stream import Producer
 
 if TYPE_CHECKING:
-    from walld.engine.producer import Process
-    from walld.engine.stream import Stream
+    from walld.engine.stream import Process, Stream
 
 __all__ = ["LiveReplies", "Registry"]
 

@@ -18,8 +18,7 @@ from walld.wal.layout import Flag
 
 if TYPE_CHECKING:
     from walld.engine.engine import Engine
-    from walld.engine.producer import Connection
-    from walld.engine.stream import Stream
+    from walld.engine.stream import Connection, Stream
     from walld.wal import records
 
 __all__ = ["ResolvedStreams"]

@@ -20,8 +20,7 @@ from walld.wal.layout import Flag
 if TYPE_CHECKING:
     from walld.engine.engine import Engine
     from walld.engine.partial_index import IndexedPartial
-    from walld.engine.producer import Connection, Producer
-    from walld.engine.stream import Stream
+    from walld.engine.stream import Connection, Producer, Stream
 
 __all__ = ["ResumeHandler"]
 

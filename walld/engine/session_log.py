@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from walld.engine.engine import Engine
-    from walld.engine.producer import Process
+    from walld.engine.stream import Process
     from walld.sessions.state.events import Event
 
 __all__ = ["LINE_KIND", "LostTurn", "SessionLog", "SessionLogs"]

@@ -24,9 +24,8 @@ if TYPE_CHECKING:
     from walld_client.wire import messages as wire
 
     from walld.engine.engine import Engine
-    from walld.engine.producer import Connection
     from walld.engine.session_log import SessionLog
-    from walld.engine.stream import Stream
+    from walld.engine.stream import Connection, Stream
 
 __all__ = ["TurnCommit"]
 

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from walld.daemon.transport.fair_queue import FairQueue
     from walld.daemon.transport.liveness import Liveness
     from walld.engine.engine import Engine
-    from walld.engine.producer import Connection, Process
+    from walld.engine.stream import Connection, Process
 
 __all__ = ["SocketReader"]
 
