@@ -101,7 +101,9 @@ class TurnCommit:
         engine.orphans.pop(stream.no, None)
         kept = engine.partials.of_stream(stream)
         if kept is not None:
+            facts = engine.partials.facts(*kept)
             engine.unwant(kept, stream.no)
+            engine.segments.buried(facts.wal_until if facts is not None else 0, now)
         engine.registry.leaves(stream)
         tombstone = Tombstone(stream.no, stream.next_seq - 1, Flag.RELEASED, stream)
         if together is None:
