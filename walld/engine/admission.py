@@ -52,7 +52,6 @@ def check_producer(connection: Connection, start: wire.Start) -> None:
     A program that was forked below a client which does not notice has two processes on one socket,
     later on two. Behind such a number nobody knows whose a word is.
     """
-    assert connection.producer is not None
     known = connection.producer.streams.get(start.stream)
     if known is not None and known.begin.stream_id != start.stream_id:
         raise _shared(start.stream)

@@ -137,7 +137,6 @@ def _rest_of_run(run: wire.Run, next_seq: int) -> wire.Run | None:
 
 def begin_of(connection: Connection, event: wire.Start, at_ms: int) -> records.Begin:
     """What a record says of who a stream is."""
-    assert connection.producer is not None
     return records.Begin(
         connection.uid,
         connection.producer.id,
@@ -183,7 +182,6 @@ class EventHandlers:
             self._start(connection, event, at_ms)
             return
         producer = connection.producer
-        assert producer is not None
         stream = producer.streams.get(event.stream)
         if stream is None:
             resolved = self._resolved.take(connection, event.stream)
@@ -274,7 +272,6 @@ class EventHandlers:
     @staticmethod
     def passes(connection: Connection, number: int, seq: int) -> None:
         """An event of a stream came, and nothing of it is kept."""
-        assert connection.producer is not None
         stream = connection.producer.streams.get(number)
         if stream is not None and seq <= SEQ_MAX:
             stream.passed_seq = max(stream.passed_seq, seq)
@@ -282,7 +279,6 @@ class EventHandlers:
     def _without_stream(self, connection: Connection, event: wire.Event) -> None:
         """No such stream of this producer: one that is done with, or one that never began."""
         producer = connection.producer
-        assert producer is not None
         if event.stream <= producer.number_max:
             self._core.counters.discarded["late"] += 1
             return
@@ -298,7 +294,6 @@ class EventHandlers:
 
     def _start(self, connection: Connection, event: wire.Start, at_ms: int) -> None:
         producer = connection.producer
-        assert producer is not None
         check_producer(connection, event)
         producer.said_max = max(producer.said_max, event.stream)
         known = producer.streams.get(event.stream)
@@ -329,7 +324,6 @@ class EventHandlers:
 
     def refuse_start(self, connection: Connection, event: wire.Start, problem: Problem) -> None:
         """A stream does not begin. Its number is used up: what follows under it is not answered."""
-        assert connection.producer is not None
         _use_up(connection.producer, event.stream)
         if problem[0] in _IN_USE:
             self.refused_starts.append((connection.uid, event.stream_id, problem[0]))
@@ -355,7 +349,6 @@ class EventHandlers:
         """
         number = resolved.start.stream
         self.begin_unless_refused(connection, resolved.start, at_ms)
-        assert connection.producer is not None
         stream = connection.producer.streams.get(number)
         if stream is None:
             return None

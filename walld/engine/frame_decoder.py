@@ -22,7 +22,7 @@ from walld_client.wire.framing import encode
 
 from walld import limits
 from walld.engine.protocol_errors import check_hello, explain
-from walld.engine.stream import varint_lengths
+from walld.engine.stream import NOBODY, varint_lengths
 from walld.errors import ProtocolError
 from walld.wal.records import Text, Thought
 
@@ -97,7 +97,7 @@ class FrameDecoder:
             if len(connection.tail) < connection.frame_bytes:
                 return
             data = bytes(connection.tail)
-        assert connection.producer is not None
+        assert connection.producer is not NOBODY
         streams = connection.producer.streams
         decode, core = self._decode, self._core
         position, end = 0, len(data)
@@ -198,7 +198,6 @@ class FrameDecoder:
 
         As nearly all: they follow what is known of it, and the length of each is one byte.
         """
-        assert connection.producer is not None
         stream, lengths = connection.producer.streams.get(run.stream), run.lengths
         if stream is None or not lengths.isascii():
             return False

@@ -103,12 +103,7 @@ class ResolvedStreams:
         self._core.release(stream, Flag.RESOLVED, now)
 
     def add(
-        self,
-        begin: records.Begin,
-        session_id: str,
-        last_seq: int,
-        ended: bool | None,
-        passed_seq: int = -1,
+        self, begin: records.Begin, session: str, last_seq: int, ended: bool | None, passed_seq: int
     ) -> None:
         """One that goes out of a session. ended: it had a terminal event, None where only its owner
         knows.
@@ -117,7 +112,7 @@ class ResolvedStreams:
             begin.number, 0, begin.stream_id, begin.session_id, begin.turn_id, begin.parent,
             begin.meta, begin.at_ms, begin.app,
         )  # fmt: skip
-        moved_to = None if session_id == begin.session_id else session_id
+        moved_to = None if session == begin.session_id else session
         known = ResolvedStream(start, moved_to, last_seq, ended, passed_seq)
         key = begin.producer, begin.number
         user = self._users.setdefault(begin.uid, _OfUser())
@@ -135,6 +130,5 @@ class ResolvedStreams:
 
     def take(self, connection: Connection, number: int) -> ResolvedStream | None:
         """What its producer, who speaks on, goes on with; None: it is none of these."""
-        producer, user = connection.producer, self._users.get(connection.uid)
-        assert producer is not None
-        return None if user is None else user.pop((producer.id, number))
+        user = self._users.get(connection.uid)
+        return None if user is None else user.pop((connection.producer.id, number))

@@ -45,7 +45,6 @@ class ResumeHandler:
             self._handlers.refuse_start(connection, resume.start, problem)
             return
         start, producer = resume.start, connection.producer
-        assert producer is not None
         check_producer(connection, start)
         producer.said_max = max(producer.said_max, start.stream)
         stream = producer.streams.get(start.stream)
@@ -91,7 +90,6 @@ class ResumeHandler:
 
     def _missed(self, connection: Connection, resume: wire.Resume, first_seq: int) -> None:
         """But for what was let go of under an earlier daemon."""
-        assert connection.producer is not None
         uid, start = connection.uid, resume.start
         whose = uid, connection.producer.id, start.stream
         first_seq = max(first_seq, self._resolved.before.get(whose, -1) + 1)
@@ -148,7 +146,6 @@ class ResumeHandler:
     def _begins_anew(self, connection: Connection, resume: wire.Resume, at_ms: int) -> None:
         """At once, whatever its number: one that waited would be done with once a higher began."""
         start, producer = resume.start, connection.producer
-        assert producer is not None
         resolved = self._resolved.take(connection, start.stream)
         if resolved is not None:
             begun = self._handlers.begin_again(connection, resolved, at_ms)

@@ -28,7 +28,7 @@ from walld.wal.index import OFFSET_BITS
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-__all__ = ["Connection", "Place", "Process", "Producer", "Stream", "Waiting", "varint_lengths"]
+__all__ = ["NOBODY", "Connection", "Place", "Process", "Producer", "Stream", "varint_lengths"]
 
 RUN_BYTES_CUT = 4096
 """A run becomes an item at this size, so that batches fill to within 2 % of their cut."""
@@ -401,6 +401,10 @@ class Producer:
         """Highest number it began or resumed since the start: a client says them in order."""
 
 
+NOBODY = Producer(-1, b"")
+"""Of a connection that has not said Hello."""
+
+
 class Connection:
     """One agent connection, sans socket. `name` is a number for the log."""
 
@@ -425,7 +429,7 @@ class Connection:
         self.name = name
         self.uid = uid
         self.process = process
-        self.producer: Producer | None = None
+        self.producer = NOBODY
         self.tail: bytes | bytearray = b""
         """The beginning of a frame whose rest has not come."""
         self.frame_bytes = 0
@@ -474,9 +478,8 @@ class Connection:
     @property
     def has_stopped_reading(self) -> bool:
         """It does not read what it is told, and much that it has released waits for that."""
-        if not self.outbox_bytes or self.producer is None:
-            return False
-        return len(self.dirty) > len(self.producer.streams) + limits.UNHEARD_STREAMS_MAX
+        most = len(self.producer.streams) + limits.UNHEARD_STREAMS_MAX
+        return self.outbox_bytes > 0 and len(self.dirty) > most
 
     def post(self, frame: bytes) -> bool:
         """A frame for the peer. One that does not read gets no more than the bound: False."""

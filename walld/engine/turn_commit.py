@@ -54,15 +54,11 @@ class TurnCommit:
 
     def of(self, connection: Connection) -> set[int]:
         """Numbers of those that this connection's process has released."""
-        producer = connection.producer
-        if producer is None or not self.streams:
+        if not self.streams:
             return set()
-        whose = (producer.uid, producer.id)
-        return {
-            no
-            for no, stream in self.streams.items()
-            if (stream.begin.uid, stream.begin.producer) == whose
-        }
+        whose = connection.uid, connection.producer.id
+        begins = [(no, stream.begin) for no, stream in self.streams.items()]
+        return {no for no, begin in begins if (begin.uid, begin.producer) == whose}
 
     def drain(self, connection: Connection, drain: wire.Drain) -> None:
         """An agent asks to be told when all it sent is at a level."""
@@ -75,18 +71,17 @@ class TurnCommit:
         answer = encode(wire.Drained(drain.id, drain.level))
 
         def tell() -> None:
-            producer = connection.producer
-            if producer is not None and connection.told_no != core.batches.written_no:
+            if connection.told_no != core.batches.written_no:
                 # Once for all who asked since: there may be many of them, and many streams.
                 connection.told_no = core.batches.written_no
-                for stream in producer.streams.values():
+                for stream in connection.producer.streams.values():
                     if stream.written_seq > stream.synced_seq:
                         connection.dirty.add(stream)  # news before its sync makes it so
             core.acknowledge(connection)
             connection.post(answer)
 
         def streams() -> Iterable[Stream]:
-            return () if connection.producer is None else connection.producer.streams.values()
+            return connection.producer.streams.values()
 
         core.askers.append((connection.uid, connection.process))
         ask = partial(core.when, drain.level, tell, core.since, streams)

@@ -274,7 +274,7 @@ class PartialWriter:
             self._engine.bury(facts, now)
         if begin is not None:
             session_id = begin.session_id if facts.whose is None else facts.whose.session_id
-            self._engine.resolved.add(begin, session_id, facts.last_seq, facts.has_ended)
+            self._engine.resolved.add(begin, session_id, facts.last_seq, facts.has_ended, -1)
         if not is_known:  # of another log maybe: in this one its number is somebody else's
             await self._remove(*names)
             return
