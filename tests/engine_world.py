@@ -20,9 +20,8 @@ from walld.engine.batch import Carry, SealedBatch
 from walld.engine.engine import Engine
 from walld.engine.flush_schedule import FlushSchedule
 from walld.engine.partial_index import PartialIndex
-from walld.engine.producer import Connection, Process
 from walld.engine.segments import Segment
-from walld.engine.stream import Stream
+from walld.engine.stream import Connection, Process, Stream
 from walld.partials.file import PartialFacts
 from walld.partials.names import PartialOwner
 from walld.partials.store import Stray

@@ -17,8 +17,8 @@ from walld_client.wire import framing
 from walld_client.wire import messages as wire
 
 from walld import limits
-from walld.engine.producer import Connection
 from walld.engine.protocol_errors import CLOSING_CODES, REQUEST_CODES, explain
+from walld.engine.stream import Connection
 from walld.errors import ProtocolError
 from walld.wal.log_scan import LogScan
 from walld.wal.records import decode_body

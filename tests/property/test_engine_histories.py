@@ -29,8 +29,7 @@ from walld_client.wire import messages as wire
 from walld import limits
 from walld.engine.batch import Carry, SealedBatch
 from walld.engine.partial_index import IndexedPartial
-from walld.engine.producer import Connection
-from walld.engine.stream import Stream
+from walld.engine.stream import Connection, Stream
 from walld.partials.names import PartialOwner
 from walld.replies.merge import merge, token_sizes
 from walld.wal import records

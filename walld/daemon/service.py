@@ -89,7 +89,7 @@ if TYPE_CHECKING:
     from walld.daemon.settings import Settings
     from walld.disk.base import Disk
     from walld.disk.lock import Owner
-    from walld.engine.producer import Connection, Process
+    from walld.engine.stream import Connection, Process
     from walld.wal.records import Owner as StreamOwner
 
 __all__ = ["Daemon", "serve"]

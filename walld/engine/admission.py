@@ -19,8 +19,9 @@ from walld.errors import ProtocolError
 if TYPE_CHECKING:
     from walld_client.wire import messages as wire
 
-    from walld.engine.engine import Engine
-    from walld.engine.producer import Connection
+    from walld.engine.partial_index import PartialIndex
+    from walld.engine.registry import Registry
+    from walld.engine.stream import Connection
 
 __all__ = [
     "AT_MS_MAX",
@@ -51,7 +52,6 @@ def check_producer(connection: Connection, start: wire.Start) -> None:
     A program that was forked below a client which does not notice has two processes on one socket,
     later on two. Behind such a number nobody knows whose a word is.
     """
-    assert connection.producer is not None
     known = connection.producer.streams.get(start.stream)
     if known is not None and known.begin.stream_id != start.stream_id:
         raise _shared(start.stream)
@@ -79,7 +79,7 @@ def _shared(number: int) -> ProtocolError:
 
 
 def start_problem(
-    engine: Engine, connection: Connection, event: wire.Start, *, is_anew: bool = False
+    registry: Registry, partials: PartialIndex, uid: int, event: wire.Start, *, is_anew: bool
 ) -> Problem | None:
     """What keeps a stream from beginning. The number is in its range. is_anew: its producer says
     that it has begun already.
@@ -87,19 +87,19 @@ def start_problem(
     problem = _shape_problem(event)
     if problem is not None:
         return problem
-    live = engine.registry.live.get(connection.uid)
+    live = registry.live.get(uid)
     if live is not None and live.bytes >= limits.LIVE_BYTES_PER_UID_MAX:
         got = f"{live.count} live streams of {live.bytes} bytes"
         limit = f"{limits.LIVE_BYTES_PER_UID_MAX} bytes of a user: {limits.LIVE_STREAM_BYTES} each"
         return "too_many_streams", got, f"{limit}, and its ids and meta"
-    other = engine.registry.by_key.get((connection.uid, event.stream_id))
+    other = registry.by_key.get((uid, event.stream_id))
     if other is not None:
         code = "stream_owned" if other.lost_reason is None else "stream_exists"
         limit = "one producer" if code == "stream_owned" else "resolve the earlier one first"
         return code, "a stream_id in use", limit
-    if is_anew and engine.partials.may_be_own(connection.uid, event.stream_id):
+    if is_anew and partials.may_be_own(uid, event.stream_id):
         return None
-    if engine.partials.where(connection.uid, event.stream_id) is not None:
+    if partials.where(uid, event.stream_id) is not None:
         return "stream_exists", "a stream_id in use", "resolve the earlier one first"
     return None
 

@@ -1,8 +1,8 @@
-"""Builds batches from what waits, and advances watermarks when they are written and synced.
+"""Builds batches from what waits, and knows which of them are written and synced.
 
-Owns: the queue of streams with something to write, carried records and tombstones, sealing them
-into one batch at a time, and what `written` and `synced` mean for each stream. Refuses: files,
-threads, clocks.
+Owns: the queue of streams with something to write, carried records and tombstones, and sealing them
+into one batch at a time. Refuses: what `written` and `synced` mean for each stream (`core.py`),
+files, threads, clocks.
 
 Invariants
 - B1 Sealing a stream takes what waits of it and fixes the batch's share of its watermark in one
@@ -379,44 +379,18 @@ class BatchBuilder:
         self._segments.wrote(batch.batch_no, offset, len(batch))
         self.written_no = batch.batch_no
         self.reached_no = max(self.reached_no, batch.batch_no)
-        current = self._segments.current
         if sealed.parts or batch.kind:
             self.recorded_no = batch.batch_no
-        if sealed.parts:
-            current.wait_for(batch.batch_no)
-        live_bytes = live_records = 0
-        for part in sealed.parts:
-            stream = part.stream
-            if part.length:
-                # Also of a stream that is gone since: its tombstone takes it away again.
-                live_bytes += part.length
-                live_records += 1
-            elif not part.is_tombstone:
-                # Released while it was in the batch being built: it came dead, and is as due.
-                current.note_release(self.now)
-            if stream is None or (stream.gone and not part.is_tombstone):
-                continue
-            if part.last_seq > stream.written_seq:
-                stream.written_seq = part.last_seq
-        self._segments.lived(current, live_bytes, live_records)
 
-    def synced(self, batch_no: int) -> list[Stream]:
-        """fdatasync(2) returned for everything up to a batch. Returns whose watermark moved, and
-        whose tombstone it made durable: of one that was resolved the last event may be long synced.
-        """
-        moved: list[Stream] = []
+    def synced(self, batch_no: int) -> list[SealedBatch]:
+        """fdatasync(2) returned for everything up to a batch. Returns those it made durable."""
+        durable: list[SealedBatch] = []
         while self.synced_no < batch_no:
             self.synced_no += 1
             sealed = self.unsynced.pop(self.synced_no)
             self.unsynced_bytes -= len(sealed.batch)
-            for part in sealed.parts:
-                stream = part.stream
-                if stream is None or (stream.gone and not part.is_tombstone):
-                    continue
-                if part.is_tombstone or part.last_seq > stream.synced_seq:
-                    stream.synced_seq = part.last_seq
-                    moved.append(stream)
-        return moved
+            durable.append(sealed)
+        return durable
 
     @property
     def unwritten(self) -> list[SealedBatch]:

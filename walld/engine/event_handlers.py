@@ -29,19 +29,19 @@ from walld.engine.admission import (
     id_length,
     start_problem,
 )
-from walld.engine.batch import Tombstone
-from walld.engine.stream import Stream, varint_lengths
-from walld.replies.fragments import epoch_of
+from walld.engine.stream import varint_lengths
 from walld.wal import records
 from walld.wal.layout import Flag
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from walld.engine.engine import Engine
-    from walld.engine.producer import Connection, Producer
+    from walld.engine.core import Core
+    from walld.engine.resolved_streams import ResolvedStream, ResolvedStreams
+    from walld.engine.stream import Connection, Producer, Stream
+    from walld.engine.turn_commit import TurnCommit
 
-__all__ = ["KIND", "EventHandlers", "begin_of", "buried_unwritten"]
+__all__ = ["KIND", "EventHandlers", "begin_of"]
 
 KIND: dict[type, str] = {
     wire.Start: "start",
@@ -137,7 +137,6 @@ def _rest_of_run(run: wire.Run, next_seq: int) -> wire.Run | None:
 
 def begin_of(connection: Connection, event: wire.Start, at_ms: int) -> records.Begin:
     """What a record says of who a stream is."""
-    assert connection.producer is not None
     return records.Begin(
         connection.uid,
         connection.producer.id,
@@ -153,19 +152,13 @@ def begin_of(connection: Connection, event: wire.Start, at_ms: int) -> records.B
     )
 
 
-def buried_unwritten(
-    no: int, seq: int, flag: int, begin: records.Begin, stream: Stream | None = None
-) -> Tombstone:
-    """The tombstone of a stream of which no record says who it is."""
-    body = records.pack_items(no, [records.encode_item(begin)])
-    return Tombstone(no, seq, flag | Flag.BEGIN, stream, body)
-
-
 class EventHandlers:
     """Takes one decoded event at a time."""
 
-    def __init__(self, engine: Engine) -> None:
-        self._engine = engine
+    def __init__(self, core: Core, turn_commit: TurnCommit, resolved: ResolvedStreams) -> None:
+        self._core = core
+        self._turn_commit = turn_commit
+        self._resolved = resolved
         self.refused_starts = deque[tuple[int, str, str]](maxlen=_UNSAID_MAX)
         """Uid, stream id and code of replies whose id is in use, to be said in the log."""
         self._special: dict[type, Callable[[Connection, Stream, wire.Event, int], None]] = {
@@ -178,7 +171,7 @@ class EventHandlers:
 
     def offer(self, connection: Connection, event: wire.Event, at_ms: int) -> None:
         """An event from a connection that has said Hello."""
-        counters = self._engine.counters
+        counters = self._core.counters
         is_thought = isinstance(event, wire.Run) and event.kind == records.Thought.kind
         counters.received["reasoning" if is_thought else KIND[type(event)]] += 1
         if not 0 <= event.seq <= SEQ_MAX or not 1 <= event.stream <= SEQ_MAX:
@@ -189,10 +182,11 @@ class EventHandlers:
             self._start(connection, event, at_ms)
             return
         producer = connection.producer
-        assert producer is not None
         stream = producer.streams.get(event.stream)
-        if stream is None and self._engine.resolved.go_on(connection, event.stream, at_ms):
-            stream = producer.streams.get(event.stream)
+        if stream is None:
+            resolved = self._resolved.take(connection, event.stream)
+            if resolved is not None:
+                stream = self.begin_again(connection, resolved, at_ms)
         if stream is not None and isinstance(event, wire.Run) and event.seq < stream.next_seq:
             event = self._fresh_part(event, stream.next_seq)
         if stream is None:
@@ -206,10 +200,10 @@ class EventHandlers:
         elif stream.terminal and type(event) is not wire.Release:
             counters.discarded["late"] += 1
             self.refuse(connection, event, "after_terminal", KIND[type(event)], "release")
-        elif self._engine.is_dropping and not self._finds_room(event):
+        elif self._core.is_dropping and not self._finds_room(event):
             self._drop(connection, stream, event)
         else:
-            self._engine.produces(connection, stream)
+            self._core.produces(connection, stream)
             special = self._special.get(type(event))
             if special is not None:
                 special(connection, stream, event, at_ms)
@@ -226,20 +220,20 @@ class EventHandlers:
             stream.may_have_calls |= _is_of_calls(event)
             item = records.encode_item(records.Happened(at_ms - stream.begin.at_ms, event))
             grown = stream.take_item(event.seq, flags, item)
-        self._engine.queued(stream, grown)
+        self._core.queued(stream, grown)
 
     def _finds_room(self, event: wire.Event) -> bool:
         """On a full disk: an end does, and a move, or what follows would be told of the session
         before it; no number of those fills memory.
         """
-        has_some = self._engine.batches.queue_bytes < limits.QUEUE_BYTES_MAX
+        has_some = self._core.batches.queue_bytes < limits.QUEUE_BYTES_MAX
         return isinstance(event, _ENDS) or (isinstance(event, wire.Move) and has_some)
 
     def _drop(self, connection: Connection, stream: Stream, event: wire.Event) -> None:
         """On a full disk. Its client is told of the first one behind each that was taken: an Ack
         covers gaps, and what it calls safe is to end before this one.
         """
-        self._engine.counters.discarded["disk_full"] += 1
+        self._core.counters.discarded["disk_full"] += 1
         if stream.dropped != (connection.name, stream.next_seq):
             stream.dropped = connection.name, stream.next_seq
             if stream.dropped_seq < 0:
@@ -259,7 +253,7 @@ class EventHandlers:
 
     def _fresh_part(self, run: wire.Run, next_seq: int) -> wire.Run:
         """What of a Run was not taken yet, or all of it where that is nothing; the rest counts."""
-        counters, rest = self._engine.counters, _rest_of_run(run, next_seq)
+        counters, rest = self._core.counters, _rest_of_run(run, next_seq)
         known = _run_tokens(run.lengths)[0] - 1 if rest is None else next_seq - run.seq
         if known > 0:
             counters.received[_name_of(run)] += known
@@ -270,15 +264,14 @@ class EventHandlers:
         self, connection: Connection, event: wire.Event, code: str, got: str, limit: str
     ) -> None:
         """Answer an illegal event; nothing of it is kept."""
-        self._engine.counters.protocol_errors[code] += 1
-        self._engine.counters.discarded["refused"] += 1
+        self._core.counters.protocol_errors[code] += 1
+        self._core.counters.discarded["refused"] += 1
         self.passes(connection, event.stream, event.seq)
         connection.post(encode(wire.Refused(event.stream, event.seq, code, got, limit)))
 
     @staticmethod
     def passes(connection: Connection, number: int, seq: int) -> None:
         """An event of a stream came, and nothing of it is kept."""
-        assert connection.producer is not None
         stream = connection.producer.streams.get(number)
         if stream is not None and seq <= SEQ_MAX:
             stream.passed_seq = max(stream.passed_seq, seq)
@@ -286,12 +279,11 @@ class EventHandlers:
     def _without_stream(self, connection: Connection, event: wire.Event) -> None:
         """No such stream of this producer: one that is done with, or one that never began."""
         producer = connection.producer
-        assert producer is not None
         if event.stream <= producer.number_max:
-            self._engine.counters.discarded["late"] += 1
+            self._core.counters.discarded["late"] += 1
             return
         if event.stream in producer.refused:
-            self._engine.counters.discarded["refused"] += 1
+            self._core.counters.discarded["refused"] += 1
             return
         _use_up(producer, event.stream)
         got = f"stream {event.stream}"
@@ -302,18 +294,17 @@ class EventHandlers:
 
     def _start(self, connection: Connection, event: wire.Start, at_ms: int) -> None:
         producer = connection.producer
-        assert producer is not None
         check_producer(connection, event)
         producer.said_max = max(producer.said_max, event.stream)
         known = producer.streams.get(event.stream)
         if known is not None:
-            self._engine.counters.discarded["duplicate"] += 1
+            self._core.counters.discarded["duplicate"] += 1
             known.connection = connection
             connection.dirty.add(known)
             return
         check_order(connection, event)
         if event.stream <= producer.number_max:
-            self._engine.counters.discarded["late"] += 1
+            self._core.counters.discarded["late"] += 1
             return
         self.begin_unless_refused(connection, event, at_ms)
 
@@ -324,7 +315,8 @@ class EventHandlers:
 
         is_anew: its producer says that it had begun.
         """
-        problem = start_problem(self._engine, connection, event, is_anew=is_anew)
+        registry, partials = self._core.registry, self._core.partials
+        problem = start_problem(registry, partials, connection.uid, event, is_anew=is_anew)
         if problem is not None:
             self.refuse_start(connection, event, problem)
             return
@@ -332,7 +324,6 @@ class EventHandlers:
 
     def refuse_start(self, connection: Connection, event: wire.Start, problem: Problem) -> None:
         """A stream does not begin. Its number is used up: what follows under it is not answered."""
-        assert connection.producer is not None
         _use_up(connection.producer, event.stream)
         if problem[0] in _IN_USE:
             self.refused_starts.append((connection.uid, event.stream_id, problem[0]))
@@ -345,26 +336,29 @@ class EventHandlers:
 
         at_ms: when it began, from which its items count; that of its partial where it has one.
         """
-        begin = begin_of(connection, event, at_ms)
-        if no is None:
-            no = self._engine.registry.last_no + 1
-        stream = Stream(no, begin, connection.process)
+        stream = self._core.begin(begin_of(connection, event, at_ms), connection.process, no, None)
         stream.connection = connection
         stream.may_have_calls = may_tell(event.meta)  # it has no event yet
-        self._engine.registry.add(stream)
-        item = records.encode_item(begin)
-        self._engine.queued(stream, stream.take_item(0, Flag.BEGIN, item))
         return stream
 
-    def end_unseen(self, no: int, begin: records.Begin) -> None:
-        """What the start could not read may hold more of a reply that has ended, under any number:
-        it is done with under one that is later than all (`recovery/fragment_merge.py`). no: it
-        ended as that.
+    def begin_again(
+        self, connection: Connection, resolved: ResolvedStream, at_ms: int
+    ) -> Stream | None:
+        """The producer of one that was resolved speaks on: a stream takes what comes behind. None:
+        it may not begin now, which he is told.
         """
-        registry = self._engine.registry
-        if self._engine.is_unread and epoch_of(no) < epoch_of(registry.last_no):
-            registry.last_no += 1
-            self._engine.batches.bury(buried_unwritten(registry.last_no, 0, Flag.RELEASED, begin))
+        number = resolved.start.stream
+        self.begin_unless_refused(connection, resolved.start, at_ms)
+        stream = connection.producer.streams.get(number)
+        if stream is None:
+            return None
+        if resolved.moved_to is not None:  # its turn is where it began
+            stream.next_seq = resolved.last_seq
+            move = wire.Move(number, resolved.last_seq, resolved.moved_to)
+            self.offer(connection, move, at_ms)
+        self._core.goes_on_behind(connection, stream, resolved.last_seq, resolved.ended)
+        stream.anew_seq, stream.passed_seq = resolved.last_seq, resolved.passed_seq
+        return stream
 
     # --- events with an effect --------------------------------------------------------------------
 
@@ -380,9 +374,9 @@ class EventHandlers:
         if event.seq + count - 1 > SEQ_MAX:
             self.refuse(connection, event, "bad_seq", str(event.seq + count - 1), str(SEQ_MAX))
             return
-        self._engine.counters.received[_name_of(event)] += count - 1
+        self._core.counters.received[_name_of(event)] += count - 1
         grown = stream.take_run(event.kind, event.seq, count, event.lengths, event.text, at_ms)
-        self._engine.queued(stream, grown)
+        self._core.queued(stream, grown)
 
     def _move(self, connection: Connection, stream: Stream, event: wire.Event, at_ms: int) -> None:
         assert isinstance(event, wire.Move)
@@ -391,7 +385,7 @@ class EventHandlers:
             got, limit = f"session_id of {length} bytes", f"1..{limits.ID_BYTES_MAX}"
             self.refuse(connection, event, "id_length", got, limit)
             return
-        self._engine.registry.move(stream, event.session_id)
+        self._core.registry.move(stream, event.session_id)
         self._plain(stream, event, Flag.MOVED, at_ms)
 
     def _terminal(
@@ -408,7 +402,7 @@ class EventHandlers:
             return
         stream.terminal = True
         stream.next_seq = event.seq + 1
-        if self._engine.turn_commit.is_awaited(stream):
-            self._engine.turn_commit.streams[stream.no] = stream
+        if self._turn_commit.is_awaited(stream):
+            self._turn_commit.released(stream)
             return
-        self._engine.release(stream, Flag.RELEASED, self._engine.since)
+        self._core.release(stream, Flag.RELEASED, self._core.since)

@@ -22,28 +22,35 @@ from walld_client.wire.framing import encode
 
 from walld import limits
 from walld.engine.protocol_errors import check_hello, explain
-from walld.engine.stream import varint_lengths
+from walld.engine.stream import NOBODY, varint_lengths
 from walld.errors import ProtocolError
 from walld.wal.records import Text, Thought
 
 if TYPE_CHECKING:
-    from walld.engine.engine import Engine
-    from walld.engine.producer import Connection
-    from walld.engine.stream import Stream
+    from walld.engine.core import Core
+    from walld.engine.event_handlers import EventHandlers
+    from walld.engine.resume import ResumeHandler
+    from walld.engine.stream import Connection, Stream
+    from walld.engine.turn_commit import TurnCommit
 
 __all__ = ["FrameDecoder"]
 
 _length = struct.Struct(">I").unpack_from
 _TEXT_KIND: dict[type, int] = {wire.Token: Text.kind, wire.Reasoning: Thought.kind}
-_KIND_NAME = {Text.kind: "token", Thought.kind: "reasoning"}
+_RUN_KINDS = (Text.kind, Thought.kind)
 _NOTHING: list[bytes] = []
 
 
 class FrameDecoder:
     """Takes what connections say."""
 
-    def __init__(self, engine: Engine) -> None:
-        self._engine = engine
+    def __init__(
+        self, core: Core, turn_commit: TurnCommit, handlers: EventHandlers, resume: ResumeHandler
+    ) -> None:
+        self._core = core
+        self._turn_commit = turn_commit
+        self._handlers = handlers
+        self._resume = resume
         self.slow = 0
         """Events so far that were not folded on the way."""
         self.folds = 0
@@ -90,9 +97,9 @@ class FrameDecoder:
             if len(connection.tail) < connection.frame_bytes:
                 return
             data = bytes(connection.tail)
-        assert connection.producer is not None
+        assert connection.producer is not NOBODY
         streams = connection.producer.streams
-        decode, engine = self._decode, self._engine
+        decode, core = self._decode, self._core
         position, end = 0, len(data)
         touched: list[Stream] = []
         texts: list[bytes] = []
@@ -131,7 +138,7 @@ class FrameDecoder:
                         stream is not None
                         and event.seq == stream.next_seq
                         and not stream.terminal
-                        and not (engine.disk_full and engine.is_dropping)
+                        and not (core.disk_full and core.is_dropping)
                     ):
                         # Tokens of many streams in turn: gathered by stream, and folded once.
                         kind = type(event)
@@ -165,72 +172,62 @@ class FrameDecoder:
             return
         stream.fresh, stream.fresh_kind = _NOTHING, None
         self.folds += 1
-        first_seq = stream.next_seq = stream.next_seq - len(texts)
         lengths = list(map(len, texts))
-        longest = max(lengths)
-        if longest > limits.TEXT_BYTES_MAX or first_seq + len(texts) > 2**32:
+        count, longest = len(texts), max(lengths)
+        first_seq = stream.next_seq = stream.next_seq - count
+        if longest > limits.TEXT_BYTES_MAX or first_seq + count > 2**32:
             # A frame may be a little longer than a text may: the slow way refuses the one that is.
             for at, text in enumerate(texts):
                 event = kind(stream.begin.number, first_seq + at, text)
-                self._engine.handlers.offer(connection, event, at_ms)
+                self._handlers.offer(connection, event, at_ms)
             return
         if stream.connection is not connection:
-            self._engine.produces(connection, stream)
-        self._engine.counters.received["token" if kind is wire.Token else "reasoning"] += len(texts)
-        grown = stream.take_run(
+            self._core.produces(connection, stream)
+        self._core.take_tokens(
+            stream,
             _TEXT_KIND[kind],
             first_seq,
-            len(texts),
+            count,
             bytes(lengths) if longest < 128 else varint_lengths(lengths),
             b"".join(texts),
             at_ms,
         )
-        if stream.queued:  # and so the flush it waits for is known
-            self._engine.batches.queue_bytes += grown
-        else:
-            self._engine.queued(stream, grown)
 
     def _run(self, connection: Connection, run: wire.Run, at_ms: int) -> bool:
         """Tokens that waited in a client join their stream. False where a rule must decide.
 
         As nearly all: they follow what is known of it, and the length of each is one byte.
         """
-        assert connection.producer is not None
         stream, lengths = connection.producer.streams.get(run.stream), run.lengths
         if stream is None or not lengths.isascii():
             return False
         if stream.fresh_kind is not None:
             self._fold(connection, stream, at_ms)
-        engine, count = self._engine, len(lengths)
+        core, count = self._core, len(lengths)
         if (
             run.seq != stream.next_seq
-            or run.kind not in _KIND_NAME
+            or run.kind not in _RUN_KINDS
             or not 0 < sum(lengths) == len(run.text) <= limits.TEXT_BYTES_MAX
             or run.seq + count > 2**32
             or stream.terminal
-            or engine.is_dropping
+            or (core.disk_full and core.is_dropping)
         ):
             return False
         self.slow += 1
         if stream.connection is not connection:
-            engine.produces(connection, stream)
-        engine.counters.received[_KIND_NAME[run.kind]] += count
-        grown = stream.take_run(run.kind, run.seq, count, lengths, run.text, at_ms)
-        if stream.queued:
-            engine.batches.queue_bytes += grown
-        else:
-            engine.queued(stream, grown)
+            core.produces(connection, stream)
+        core.take_tokens(stream, run.kind, run.seq, count, lengths, run.text, at_ms)
         return True
 
     def _other(self, connection: Connection, message: wire.FromAgent, at_ms: int) -> None:
         if isinstance(message, wire.Resume):
-            self._engine.resume.take_up(connection, message, at_ms)
+            self._resume.take_up(connection, message, at_ms)
         elif isinstance(message, wire.Drain):
-            self._engine.drain(connection, message)
+            self._turn_commit.drain(connection, message)
         elif isinstance(message, wire.Hello):
             raise ProtocolError("not_hello", "Hello came twice", "Hello", "an event")
         else:
-            self._engine.handlers.offer(connection, message, at_ms)
+            self._handlers.offer(connection, message, at_ms)
 
     def _illegal(self, connection: Connection, body: bytes, error: Exception) -> None:
         """A frame whose body is no message: refuse that event, or close (`protocol_errors.py`
@@ -239,9 +236,9 @@ class FrameDecoder:
         answer = explain(body, error)
         if isinstance(answer, wire.Error):
             raise _broken(answer) from None
-        self._engine.counters.protocol_errors[answer.code] += 1
-        self._engine.counters.discarded["refused"] += 1
-        self._engine.handlers.passes(connection, answer.stream, answer.seq)
+        self._core.counters.protocol_errors[answer.code] += 1
+        self._core.counters.discarded["refused"] += 1
+        self._handlers.passes(connection, answer.stream, answer.seq)
         connection.post(encode(answer))
 
     @staticmethod

@@ -17,8 +17,7 @@ from walld.replies.fold import worst_word
 if TYPE_CHECKING:
     from walld_client.wire import messages as wire
 
-    from walld.engine.producer import Connection
-    from walld.engine.stream import Stream
+    from walld.engine.stream import Connection, Stream
     from walld.partials.names import PartialOwner
 
 __all__ = ["IndexedPartial", "PartialIndex"]
@@ -144,7 +143,6 @@ class PartialIndex:
 
     def own(self, connection: Connection, start: wire.Start) -> IndexedPartial | None:
         """Of the reply that this producer has under that number, and no other's of its name."""
-        assert connection.producer is not None
         key, found = (connection.producer.id, start.stream), list[IndexedPartial]()
         for where in self.places(connection.uid, start.stream_id):
             facts = self.facts(connection.uid, *where)

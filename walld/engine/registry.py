@@ -13,11 +13,10 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from walld import limits
-from walld.engine.producer import Producer
+from walld.engine.stream import Producer
 
 if TYPE_CHECKING:
-    from walld.engine.producer import Process
-    from walld.engine.stream import Stream
+    from walld.engine.stream import Process, Stream
 
 __all__ = ["LiveReplies", "Registry"]
 
@@ -75,13 +74,11 @@ class Registry:
 
     def add(self, stream: Stream) -> None:
         """A stream that has begun."""
-        if stream.is_ledger:
-            self.last_no = max(self.last_no, stream.no)
-            self.by_no[stream.no] = stream
-            return
         assert stream.key not in self.by_key, stream.key
         self.last_no = max(self.last_no, stream.no)
         self.by_no[stream.no] = stream
+        if stream.is_ledger:
+            return
         self.by_key[stream.key] = stream
         self.live.setdefault(stream.begin.uid, LiveReplies()).add(stream, 1)
         self.by_session.setdefault((stream.begin.uid, stream.session_id), {})[stream.no] = stream

@@ -1,8 +1,8 @@
 """Streams that were resolved or deleted while their producers live.
 
 Owns: what is needed to go on with one of them: it was resolved, or its session deleted, while its
-producer lives (one taken for gone, say) and may speak on. Refuses: its tombstone (`engine.py`),
-what of it the next daemon is told (`ledger/deleted.py`).
+producer lives (one taken for gone, say) and may speak on. Refuses: its tombstone (`core.py`), going
+on with it (`event_handlers.py`), what of it the next daemon is told (`ledger/deleted.py`).
 
 What was let go of is no loss, whatever its producer was told of it; and what it says from there on
 is new: it begins the reply anew, behind a gap, and nothing of it is thrown away unsaid.
@@ -17,20 +17,22 @@ from walld_client.wire import messages as wire
 from walld.wal.layout import Flag
 
 if TYPE_CHECKING:
-    from walld.engine.engine import Engine
-    from walld.engine.producer import Connection
-    from walld.engine.stream import Stream
+    from walld.engine.core import Core
+    from walld.engine.stream import Connection, Stream
+    from walld.engine.turn_commit import TurnCommit
     from walld.wal import records
 
-__all__ = ["ResolvedStreams"]
+__all__ = ["ResolvedStream", "ResolvedStreams"]
 
 _BYTES_MAX = 1024 * 1024
 """Of a user: what is known of his, with their ids and `meta`. The oldest are forgotten."""
 _BYTES_EACH = 512
 
 
-class _Known(NamedTuple):
-    """start: as its producer said it. moved_to: the session it was in, None where it never moved.
+class ResolvedStream(NamedTuple):
+    """One of them.
+
+    start: as its producer said it. moved_to: the session it was in, None where it never moved.
     last_seq: the last it had. ended: it had a terminal event; None where only its owner knows.
     passed_seq: the last that came and was not kept.
     """
@@ -58,10 +60,10 @@ class _OfUser:
     __slots__ = ("bytes", "known")
 
     def __init__(self) -> None:
-        self.known: dict[tuple[bytes, int], _Known] = {}
+        self.known: dict[tuple[bytes, int], ResolvedStream] = {}
         self.bytes = 0
 
-    def pop(self, key: tuple[bytes, int]) -> _Known | None:
+    def pop(self, key: tuple[bytes, int]) -> ResolvedStream | None:
         found = self.known.pop(key, None)
         if found is not None:
             self.bytes -= found.bytes
@@ -71,8 +73,9 @@ class _OfUser:
 class ResolvedStreams:
     """Those of one daemon, since its start."""
 
-    def __init__(self, engine: Engine) -> None:
-        self._engine = engine
+    def __init__(self, core: Core, turn_commit: TurnCommit) -> None:
+        self._core = core
+        self._turn_commit = turn_commit
         self._users: dict[int, _OfUser] = {}
         self.before: dict[tuple[int, bytes, int], int] = {}
 
@@ -93,19 +96,14 @@ class ResolvedStreams:
 
     def let_go(self, stream: Stream, now: float) -> None:
         """Of a reply in the log: it is resolved, or its session deleted."""
-        if stream.no not in self._engine.turn_commit.streams:  # its owner has released that
+        if stream.no not in self._turn_commit.streams:  # its owner has released that
             ended = True if stream.terminal else None if stream.may_release else False
             last_seq, passed_seq = stream.next_seq - 1, stream.passed_seq
             self.add(stream.begin, stream.session_id, last_seq, ended, passed_seq)
-        self._engine.release(stream, Flag.RESOLVED, now)
+        self._core.release(stream, Flag.RESOLVED, now)
 
     def add(
-        self,
-        begin: records.Begin,
-        session_id: str,
-        last_seq: int,
-        ended: bool | None,
-        passed_seq: int = -1,
+        self, begin: records.Begin, session: str, last_seq: int, ended: bool | None, passed_seq: int
     ) -> None:
         """One that goes out of a session. ended: it had a terminal event, None where only its owner
         knows.
@@ -114,8 +112,8 @@ class ResolvedStreams:
             begin.number, 0, begin.stream_id, begin.session_id, begin.turn_id, begin.parent,
             begin.meta, begin.at_ms, begin.app,
         )  # fmt: skip
-        moved_to = None if session_id == begin.session_id else session_id
-        known = _Known(start, moved_to, last_seq, ended, passed_seq)
+        moved_to = None if session == begin.session_id else session
+        known = ResolvedStream(start, moved_to, last_seq, ended, passed_seq)
         key = begin.producer, begin.number
         user = self._users.setdefault(begin.uid, _OfUser())
         user.pop(key)
@@ -130,25 +128,7 @@ class ResolvedStreams:
         known = None if user is None else user.known.get((producer, seen.stream))
         return known is not None and max(known.last_seq, known.passed_seq) < seen.seq
 
-    def go_on(self, connection: Connection, number: int, at_ms: int) -> bool:
-        """Its producer speaks on: a stream takes what comes behind, unless it may not begin now,
-        which he is told. False: it is none of these.
-        """
-        producer, user = connection.producer, self._users.get(connection.uid)
-        assert producer is not None
-        known = None if user is None else user.pop((producer.id, number))
-        if known is None:
-            return False
-        self._engine.handlers.begin_unless_refused(connection, known.start, at_ms)
-        stream = producer.streams.get(number)
-        if stream is not None:
-            if known.moved_to is not None:  # its turn is where it began
-                stream.next_seq = known.last_seq
-                move = wire.Move(number, known.last_seq, known.moved_to)
-                self._engine.handlers.offer(connection, move, at_ms)
-            stream.next_seq = known.last_seq + 1
-            stream.written_seq = stream.synced_seq = stream.anew_seq = known.last_seq
-            stream.passed_seq = known.passed_seq
-            stream.terminal, stream.may_release = bool(known.ended), known.ended is None
-            connection.dirty.add(stream)
-        return True
+    def take(self, connection: Connection, number: int) -> ResolvedStream | None:
+        """What its producer, who speaks on, goes on with; None: it is none of these."""
+        user = self._users.get(connection.uid)
+        return None if user is None else user.pop((connection.producer.id, number))

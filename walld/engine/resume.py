@@ -7,6 +7,7 @@ beginning (`admission.py`), the events behind it (`event_handlers.py`).
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -18,28 +19,32 @@ from walld.engine.event_handlers import begin_of
 from walld.wal.layout import Flag
 
 if TYPE_CHECKING:
-    from walld.engine.engine import Engine
+    from walld.engine.core import Core
+    from walld.engine.event_handlers import EventHandlers
     from walld.engine.partial_index import IndexedPartial
-    from walld.engine.producer import Connection, Producer
-    from walld.engine.stream import Stream
+    from walld.engine.resolved_streams import ResolvedStreams
+    from walld.engine.stream import Connection, Producer, Stream
+    from walld.engine.turn_commit import TurnCommit
 
 __all__ = ["ResumeHandler"]
 
 
+@dataclass(eq=False, slots=True)
 class ResumeHandler:
     """Of one engine."""
 
-    def __init__(self, engine: Engine) -> None:
-        self._engine = engine
+    _core: Core
+    _turn_commit: TurnCommit
+    _resolved: ResolvedStreams
+    _handlers: EventHandlers
 
     def take_up(self, connection: Connection, resume: wire.Resume, at_ms: int) -> None:
         """One stream. What is said is counted with as it stands, so it is looked at first."""
         problem = resume_problem(resume)
         if problem is not None:
-            self._engine.handlers.refuse_start(connection, resume.start, problem)
+            self._handlers.refuse_start(connection, resume.start, problem)
             return
         start, producer = resume.start, connection.producer
-        assert producer is not None
         check_producer(connection, start)
         producer.said_max = max(producer.said_max, start.stream)
         stream = producer.streams.get(start.stream)
@@ -54,7 +59,7 @@ class ResumeHandler:
             producer.number_max = max(producer.number_max, start.stream)
             if resume.released and start.turn_id is None:
                 begin = begin_of(connection, start, start.at_ms or at_ms)
-                self._engine.handlers.end_unseen(0, begin)
+                self._core.end_unseen(0, begin)
             self._tell_done(connection, resume)
         else:
             self._begins_anew(connection, resume, at_ms)
@@ -65,16 +70,16 @@ class ResumeHandler:
         """
         is_whole = resume.start.turn_id is not None
         is_whole = is_whole and max(resume.held_from, resume.synced + 1) <= 0
-        is_leaving = self._engine.registry.is_leaving(producer, resume.start.stream)
+        is_leaving = self._core.registry.is_leaving(producer, resume.start.stream)
         return resume.released and (not is_whole or is_leaving)
 
     def _kept(self, connection: Connection, resume: wire.Resume) -> IndexedPartial | None:
         """Its partial: its owner was taken for gone."""
         if resume.next_seq <= 0:
             return None
-        if (connection.uid, resume.start.stream_id) in self._engine.registry.by_key:
+        if (connection.uid, resume.start.stream_id) in self._core.registry.by_key:
             return None
-        return self._engine.partials.own(connection, resume.start)
+        return self._core.partials.own(connection, resume.start)
 
     def _lost(self, connection: Connection, resume: wire.Resume, first_seq: int) -> None:
         """What it was told is synced, from there on, is lost, and said so; of what it has let go of
@@ -85,21 +90,18 @@ class ResumeHandler:
 
     def _missed(self, connection: Connection, resume: wire.Resume, first_seq: int) -> None:
         """But for what was let go of under an earlier daemon."""
-        assert connection.producer is not None
         uid, start = connection.uid, resume.start
         whose = uid, connection.producer.id, start.stream
-        first_seq = max(first_seq, self._engine.resolved.before.get(whose, -1) + 1)
-        self._engine.lost_acked.count(uid, start.stream_id, first_seq, resume.synced)
+        first_seq = max(first_seq, self._resolved.before.get(whose, -1) + 1)
+        self._core.lost_acked.count(uid, start.stream_id, first_seq, resume.synced)
 
     def _goes_on(self, connection: Connection, resume: wire.Resume, stream: Stream) -> None:
-        engine, stream_id = self._engine, resume.start.stream_id
-        stream.connection = connection
+        core, stream_id = self._core, resume.start.stream_id
+        core.produces(connection, stream)
         stream.attested(resume.synced)
-        engine.registry.own(stream, connection.process)
-        engine.orphans.pop(stream.no, None)
-        for first_seq, last_seq in engine.damaged_seqs.pop(stream.no, ()):
+        for first_seq, last_seq in core.damaged_seqs.pop(stream.no, ()):
             last_seq = min(last_seq, stream.next_seq - 1, resume.synced)
-            engine.lost_acked.count(connection.uid, stream_id, first_seq, last_seq)
+            core.lost_acked.count(connection.uid, stream_id, first_seq, last_seq)
         self._missed(connection, resume, stream.next_seq)
         connection.dirty.add(stream)
         self._say_dropped(connection, stream)
@@ -113,7 +115,7 @@ class ResumeHandler:
         seq, stream.dropped_seq = stream.dropped_seq, -1
         if 0 <= seq < stream.next_seq:
             stream.dropped_seq = seq
-            self._engine.handlers.tell_dropped(connection, stream, seq, "event")
+            self._handlers.tell_dropped(connection, stream, seq, "event")
 
     def _goes_on_behind(
         self, connection: Connection, resume: wire.Resume, kept: IndexedPartial
@@ -129,36 +131,32 @@ class ResumeHandler:
         resumed, and its id may be that of a later one of those. One of which something is still to
         go to its session is by its own Release.
         """
-        if resume.released and not self._engine.turn_commit.is_awaited(stream):
-            self._engine.release(stream, Flag.RELEASED, self._engine.since)
+        if resume.released and not self._turn_commit.is_awaited(stream):
+            self._core.release(stream, Flag.RELEASED, self._core.since)
             self._tell_done(connection, resume)
 
     def _revive(self, connection: Connection, start: wire.Start, kept: IndexedPartial) -> Stream:
-        stream = self._engine.handlers.begin(connection, start, kept.begun_at_ms, kept.stream_no)
-        stream.next_seq = kept.held_seq + 1
-        stream.written_seq = stream.synced_seq = kept.held_seq
-        stream.terminal = bool(kept.has_ended)
-        stream.may_release = kept.has_ended is None
+        stream = self._handlers.begin(connection, start, kept.begun_at_ms, kept.stream_no)
+        self._core.goes_on_behind(connection, stream, kept.held_seq, kept.has_ended)
         stream.may_have_calls = True
         assert kept.whose is not None
-        self._engine.registry.move(stream, kept.whose.session_id)
-        connection.dirty.add(stream)
+        self._core.registry.move(stream, kept.whose.session_id)
         return stream
 
     def _begins_anew(self, connection: Connection, resume: wire.Resume, at_ms: int) -> None:
         """At once, whatever its number: one that waited would be done with once a higher began."""
         start, producer = resume.start, connection.producer
-        assert producer is not None
-        if self._engine.resolved.go_on(connection, start.stream, at_ms):
-            begun = producer.streams.get(start.stream)
+        resolved = self._resolved.take(connection, start.stream)
+        if resolved is not None:
+            begun = self._handlers.begin_again(connection, resolved, at_ms)
             if begun is not None:
                 begun.may_release |= resume.synced >= begun.next_seq
             return
         self._lost(connection, resume, 0)
-        self._engine.handlers.begin_unless_refused(connection, start, at_ms, is_anew=True)
+        self._handlers.begin_unless_refused(connection, start, at_ms, is_anew=True)
         begun = producer.streams.get(start.stream)
         if begun is not None:
-            begun.is_anew = self._engine.is_unread
+            begun.is_anew = self._core.is_unread
             if not resume.released:
                 begun.attested(resume.synced)
             self._moves(connection, resume, at_ms)
@@ -170,7 +168,7 @@ class ResumeHandler:
         last_seq = max(resume.held_from - 1, resume.synced)
         if resume.moved_to is not None and last_seq > 0:  # else all Moves come, each in its place
             move = wire.Move(resume.start.stream, last_seq, resume.moved_to)
-            self._engine.handlers.offer(connection, move, at_ms)
+            self._handlers.offer(connection, move, at_ms)
 
     def _tell_done(self, connection: Connection, resume: wire.Resume) -> None:
         """A stream that is not here any more is acknowledged whole.
@@ -178,10 +176,10 @@ class ResumeHandler:
         Once all is synced, and not before: its release may have come a moment ago on an earlier
         connection, and a client that is told of it forgets it.
         """
-        self._engine.when("synced", partial(self._done, connection, resume), self._engine.since)
+        self._core.when("synced", partial(self._done, connection, resume), self._core.since)
 
     def _done(self, connection: Connection, resume: wire.Resume) -> None:
-        last_seq, batches = resume.next_seq - 1, self._engine.batches
+        last_seq, batches = resume.next_seq - 1, self._core.batches
         moved = [(resume.start.stream, last_seq, last_seq)]
-        ack = wire.Ack(self._engine.log_uuid, batches.written_no, batches.synced_no, moved)
+        ack = wire.Ack(self._core.log_uuid, batches.written_no, batches.synced_no, moved)
         connection.post(encode(ack))

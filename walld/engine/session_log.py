@@ -25,7 +25,6 @@ from typing import TYPE_CHECKING, NamedTuple
 from walld_client.wire import messages as wire
 
 from walld import limits
-from walld.engine.stream import Stream
 from walld.errors import Refusal
 from walld.ledger.line import chain_of, header_line
 from walld.ledger.pending import LEAPT, Pending
@@ -38,8 +37,8 @@ from walld.wal.layout import Flag
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from walld.engine.engine import Engine
-    from walld.engine.producer import Process
+    from walld.engine.core import Core
+    from walld.engine.stream import Process, Stream
     from walld.sessions.state.events import Event
 
 __all__ = ["LINE_KIND", "LostTurn", "SessionLog", "SessionLogs"]
@@ -178,8 +177,8 @@ class SessionLog:
 class SessionLogs:
     """All open sessions of one engine."""
 
-    def __init__(self, engine: Engine) -> None:
-        self._engine = engine
+    def __init__(self, core: Core) -> None:
+        self._core = core
         self.open: dict[tuple[int, str], SessionLog] = {}
         self.pending_bytes = 0
         self.lost_turns: dict[LostTurn, None] = {}
@@ -311,8 +310,8 @@ class SessionLogs:
         """Memory is bounded (P10); a full disk takes what ends something alone (P7)."""
         size = sum([len(entry.payload) for entry in entries])
         self.check_waiting(ledger, size, ends=all(entry.type in _TURN_ENDS for entry in entries))
-        self._engine.batches.check_open()
-        if self._engine.disk_full and not all(one.type in _FROM_RESERVE for one in entries):
+        self._core.batches.check_open()
+        if self._core.disk_full and not all(one.type in _FROM_RESERVE for one in entries):
             text = "the disk is full: only turns and replies are begun and ended"
             raise Refusal("disk_full", text, "", "")
 
@@ -340,7 +339,10 @@ class SessionLogs:
             if possible_leap is not None and possible_leap.last_seq == base:
                 ledger.possible_leap, meta = None, LEAPT
                 ledger.leaps.append(possible_leap)
-            stream = ledger.stream = self._begin(ledger, base, meta, at_ms, now)
+            begin = records.Begin(
+                ledger.uid, b"", base, "", ledger.session_id, None, None, meta, at_ms, _NOBODY
+            )
+            stream = ledger.stream = self._core.begin(begin, None, None, now)
         if ledger.since is None:
             ledger.since = now
         ledger.touched = now
@@ -353,21 +355,7 @@ class SessionLogs:
             own_seq = seq - stream.begin.number
             event = wire.Custom(0, own_seq, LINE_KIND, line)
             item = records.encode_item(records.Happened(after_ms, event))
-            self._engine.queued(stream, stream.take_item(own_seq, 0, item), now)
-
-    def _begin(
-        self, ledger: SessionLog, base: int, meta: bytes | None, at_ms: int, now: float
-    ) -> Stream:
-        begin = records.Begin(
-            ledger.uid, b"", base, "", ledger.session_id, None, None, meta, at_ms, _NOBODY
-        )
-        registry = self._engine.registry
-        stream = Stream(registry.last_no + 1, begin, None)
-        stream.terminal = True  # written from the reserve, too, where the disk is full
-        registry.add(stream)
-        item = records.encode_item(begin)
-        self._engine.queued(stream, stream.take_item(0, Flag.BEGIN, item), now)
-        return stream
+            self._core.queued(stream, stream.take_item(own_seq, 0, item), now)
 
     # --- checkpoints ----------------------------------------------------------------------------
 
@@ -394,7 +382,7 @@ class SessionLogs:
         for stream in streams:
             if stream in ledger.closing:
                 ledger.closing.remove(stream)
-                self._engine.release(stream, Flag.RELEASED, now)
+                self._core.release(stream, Flag.RELEASED, now)
 
     def opened(self, ledger: SessionLog) -> None:
         """The session has that log from here on."""
@@ -518,8 +506,7 @@ class SessionLogs:
 
     def lost(self, key: tuple[int, str, str], reason: str) -> None:
         """The turn's owner is gone: it is to be interrupted."""
-        turn = LostTurn(*key, reason)
-        self.lost_turns.setdefault(turn)
+        self.lost_turns.setdefault(LostTurn(*key, reason))
 
     def lose(self, process: Process, reason: str) -> None:
         """The process is gone: its turns are to be interrupted."""

@@ -1,7 +1,7 @@
 """Commits released replies once what their session needs of them is in it.
 
-Owns: which replies wait for that, their end, and the drains behind such a release. Refuses: making
-messages of them (`daemon/session_store/turn_watcher.py`), entries (`session_log.py`).
+Owns: which replies wait for that, their end, and drains, which wait behind such a release. Refuses:
+making messages of them (`daemon/session_store/turn_watcher.py`), entries (`session_log.py`).
 
 A plain reply that is released is done with at once. One of a turn must not be: a crash that keeps
 its tombstone and not its messages would lose both. Nor one that called tools or tells of its model,
@@ -12,21 +12,20 @@ or else waits until they are (B5). Who drains behind the release is told once it
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
+from walld_client.wire import messages as wire
+from walld_client.wire.framing import encode
+
 from walld import limits
-from walld.engine.batch import Tombstone
-from walld.wal.layout import Flag
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterable
 
-    from walld_client.wire import messages as wire
-
-    from walld.engine.engine import Engine
-    from walld.engine.producer import Connection
-    from walld.engine.session_log import SessionLog
-    from walld.engine.stream import Stream
+    from walld.engine.core import Core
+    from walld.engine.session_log import SessionLog, SessionLogs
+    from walld.engine.stream import Connection, Stream
 
 __all__ = ["TurnCommit"]
 
@@ -34,8 +33,9 @@ __all__ = ["TurnCommit"]
 class TurnCommit:
     """The released replies of one engine of which something is still to go to their session."""
 
-    def __init__(self, engine: Engine) -> None:
-        self._engine = engine
+    def __init__(self, core: Core, sessions: SessionLogs) -> None:
+        self._core = core
+        self._sessions = sessions
         self.streams: dict[int, Stream] = {}
         self._drains: list[tuple[set[int], Callable[[], None]]] = []
         """Numbers of streams that are not settled yet, and what is asked once they are."""
@@ -46,25 +46,56 @@ class TurnCommit:
         """Once it is released, something of it may have to go to its session before it goes."""
         if stream.begin.turn_id is not None:
             return True
-        return stream.may_have_calls and self._engine.session_logs.may_have(stream.begin.uid)
+        return stream.may_have_calls and self._sessions.may_have(stream.begin.uid)
+
+    def released(self, stream: Stream) -> None:
+        """Its owner has: something of it is to go to its session first."""
+        self.streams[stream.no] = stream
 
     def of(self, connection: Connection) -> set[int]:
         """Numbers of those that this connection's process has released."""
-        producer = connection.producer
-        if producer is None or not self.streams:
+        if not self.streams:
             return set()
-        whose = (producer.uid, producer.id)
-        return {
-            no
-            for no, stream in self.streams.items()
-            if (stream.begin.uid, stream.begin.producer) == whose
-        }
+        whose = connection.uid, connection.producer.id
+        begins = [(no, stream.begin) for no, stream in self.streams.items()]
+        return {no for no, begin in begins if (begin.uid, begin.producer) == whose}
+
+    def drain(self, connection: Connection, drain: wire.Drain) -> None:
+        """An agent asks to be told when all it sent is at a level."""
+        core = self._core
+        if drain.level not in ("written", "synced"):
+            core.counters.protocol_errors["bad_level"] += 1
+            refused = wire.Refused(0, drain.id, "bad_level", drain.level[:40], "written, synced")
+            connection.post(encode(refused))
+            return
+        answer = encode(wire.Drained(drain.id, drain.level))
+
+        def tell() -> None:
+            if connection.told_no != core.batches.written_no:
+                # Once for all who asked since: there may be many of them, and many streams.
+                connection.told_no = core.batches.written_no
+                for stream in connection.producer.streams.values():
+                    if stream.written_seq > stream.synced_seq:
+                        connection.dirty.add(stream)  # news before its sync makes it so
+            core.acknowledge(connection)
+            connection.post(answer)
+
+        def streams() -> Iterable[Stream]:
+            return connection.producer.streams.values()
+
+        core.askers.append((connection.uid, connection.process))
+        ask = partial(core.when, drain.level, tell, core.since, streams)
+        released = self.of(connection)
+        if released:
+            self.hold(released, ask)
+        else:
+            ask()
 
     def hold(self, numbers: set[int], ask: Callable[[], None]) -> None:
         """Ask once all of them are settled; what they said is to be written now."""
         self._drains.append((numbers, ask))
-        self._engine.schedule.offered(self._engine.since)
-        self._engine.schedule.hurry_flush()
+        self._core.schedule.offered(self._core.since)
+        self._core.schedule.hurry_flush()
 
     def move(
         self,
@@ -79,7 +110,7 @@ class TurnCommit:
         Refusal: nothing was done.
         """
         was_synced = ledger.is_synced
-        placed = self._engine.session_logs.append(ledger, messages, None, None, at_ms, now)
+        placed = self._sessions.append(ledger, messages, None, None, at_ms, now)
         lines = ledger.stream if any(one.is_new for one in placed) else None
         # All that waits there are these lines: what was before them is synced.
         if was_synced and (lines is None or lines.waiting_bytes <= limits.BATCH_BYTES_CUT // 2):
@@ -89,29 +120,8 @@ class TurnCommit:
         return False
 
     def go(self, stream: Stream, now: float, together: Stream | None = None) -> None:
-        """It is done with. together: holds its messages, where those are not synced yet.
-
-        What it said is written by then: whoever drained is told that it is, and it must not be on
-        its way in another shape.
-        """
-        engine = self._engine
-        assert not stream.has_waiting, stream.no
-        assert not stream.gone, stream.no
-        stream.gone = True
-        engine.registry.remove(stream)
-        engine.orphans.pop(stream.no, None)
-        kept = engine.partials.of_stream(stream)
-        if kept is not None:
-            engine.unwant(kept, stream.no)
-        engine.registry.leaves(stream)
-        tombstone = Tombstone(stream.no, stream.next_seq - 1, Flag.RELEASED, stream)
-        if together is None:
-            engine.batches.bury(tombstone)
-            engine.schedule.hurry_flush()
-        else:
-            engine.batches.bury_with(tombstone, together)
-        engine.handlers.end_unseen(stream.no, stream.begin)
-        engine.schedule.offered(now)
+        """It is done with. together: holds its messages, where those are not synced yet."""
+        self._core.commit(stream, now, together)
         self.settled(stream)
 
     def settled(self, stream: Stream) -> None:

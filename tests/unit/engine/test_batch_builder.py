@@ -11,8 +11,7 @@ from walld_client.wire import messages as wire
 
 from walld import limits
 from walld.engine.batch import SealedBatch
-from walld.engine.producer import Connection
-from walld.engine.stream import Place
+from walld.engine.stream import Connection, Place
 from walld.wal import records
 from walld.wal.encode import Batch
 from walld.wal.layout import (

@@ -9,8 +9,7 @@ from walld_client.wire import messages as wire
 
 from walld import limits
 from walld.engine.partial_index import IndexedPartial
-from walld.engine.producer import Connection
-from walld.engine.stream import Place, Stream
+from walld.engine.stream import Connection, Place, Stream
 from walld.partials.names import PartialOwner
 from walld.wal import records
 from walld.wal.layout import Flag

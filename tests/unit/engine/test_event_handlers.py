@@ -10,9 +10,8 @@ from walld_client.wire import messages as wire
 from walld import limits
 from walld.engine.admission import SEQ_MAX
 from walld.engine.event_handlers import KIND
-from walld.engine.producer import Connection
 from walld.engine.protocol_errors import REFUSED_CODES
-from walld.engine.stream import Stream
+from walld.engine.stream import Connection, Stream
 from walld.errors import ProtocolError
 
 LONG = b"x" * (limits.TEXT_BYTES_MAX + 1)

@@ -16,8 +16,7 @@ from walld_client.wire.framing import encode
 
 from walld import limits
 from walld.engine.frame_decoder import FrameDecoder
-from walld.engine.producer import Connection
-from walld.engine.stream import varint_lengths
+from walld.engine.stream import Connection, varint_lengths
 from walld.errors import ProtocolError
 from walld.wal import records
 

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from walld.engine.producer import Connection, Process
 from walld.engine.registry import Registry
-from walld.engine.stream import Stream
+from walld.engine.stream import Connection, Process, Stream
 from walld.wal.records import Begin, Owner
 
 OWNER = Owner("boot", 7, 0, 0)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 from engine_world import World
+from unit.engine.test_engine import kept
 from unit.engine.test_session_log import append, entry, opened
 from walld_client.wire import messages as wire
 
@@ -157,3 +158,24 @@ def test_a_reply_without_a_turn_waits_where_it_has_calls_and_its_user_sessions(
     assert ((agent.uid, "r1") in world.engine.registry.by_key) == waits
     world.engine.session_logs.has(None)
     assert world.engine.session_logs.may_have(7), "not known"
+
+
+def test_the_end_of_a_turns_reply_starts_the_clock_of_the_segments_before_its_partial(
+    world: World,
+) -> None:
+    """P5: the segment that its partial was made from still has its bytes, released by now."""
+    agent = world.connect()
+    start = wire.Start(1, 0, "r1", "s", "t")
+    world.say(agent, start, wire.Token(1, 1, b"hi"))
+    world.flush()
+    world.engine.lose(agent.process, "agent_lost")
+    (stream,) = world.engine.registry.replies
+    kept(world, stream)
+    world.segment()
+    again, ledger = world.connect(), opened(world)
+    world.say(again, wire.Resume(start, 2, 1, 2), wire.End(1, 2, clean=True), wire.Release(1, 3))
+    world.flush()
+    (revived,) = world.engine.turn_commit.streams.values()
+    assert world.engine.segments.oldest.released_since is None
+    assert world.engine.turn_commit.move(revived, ledger, [entry("r1:1", "hi")], 1, 7.0)
+    assert world.engine.segments.oldest.released_since == 7.0

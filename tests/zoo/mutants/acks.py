@@ -9,7 +9,7 @@ __all__ = ["MUTANTS"]
 MUTANTS = (
     Mutant(
         "acknowledged from the stream instead of the batch",
-        ENGINE + "batch_builder.py",
+        ENGINE + "core.py",
         "                    stream.synced_seq = part.last_seq\n",
         "                    stream.synced_seq = stream.next_seq - 1\n",
         "B1",
@@ -17,7 +17,7 @@ MUTANTS = (
     ),
     Mutant(
         "acknowledged when it is written, before the sync",
-        ENGINE + "engine.py",
+        ENGINE + "core.py",
         "            (stream.begin.number, stream.written_seq, stream.synced_seq)\n",
         "            (stream.begin.number, stream.written_seq, stream.written_seq)\n",
         "P4",
@@ -110,7 +110,7 @@ MUTANTS = (
     ),
     Mutant(
         "whoever waits for a sync is told at the write",
-        ENGINE + "engine.py",
+        ENGINE + "core.py",
         '            if waiter.level == "written" or recorded_no <= self.batches.synced_no:\n',
         '            if waiter.level == "written" or recorded_no <= self.batches.written_no:\n',
         "P4",
@@ -119,15 +119,15 @@ MUTANTS = (
     Mutant(
         "resume of what is gone is acknowledged at once",
         ENGINE + "resume.py",
-        '        self._engine.when("synced", partial(self._done, connection, resume), '
-        "self._engine.since)\n",
+        '        self._core.when("synced", partial(self._done, connection, resume), '
+        "self._core.since)\n",
         "        self._done(connection, resume)\n",
         "P4",
         "1580",
     ),
     Mutant(
         "acks only to the connection that spoke last",
-        ENGINE + "engine.py",
+        ENGINE + "core.py",
         "            for connection in producer.connections:\n"
         "                connection.dirty.add(stream)\n",
         "            if stream.connection is not None:\n"

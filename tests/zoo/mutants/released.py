@@ -9,7 +9,7 @@ __all__ = ["MUTANTS"]
 MUTANTS = (
     Mutant(
         "a release is acknowledged before its tombstone is synced",
-        ENGINE + "engine.py",
+        ENGINE + "core.py",
         "        elif is_unwritten:\n"
         "            stream.written_seq = stream.synced_seq = stream.next_seq - 1\n"
         "            self._moved(stream)\n"
@@ -23,7 +23,7 @@ MUTANTS = (
     ),
     Mutant(
         "released before its first flush, though it has records",
-        ENGINE + "engine.py",
+        ENGINE + "core.py",
         "        is_unwritten = stream.records == 0 and not stream.building and kept is None\n",
         "        is_unwritten = stream.synced_seq < 0 and not stream.building and kept is None\n",
         "P5",

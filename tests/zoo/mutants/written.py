@@ -56,7 +56,7 @@ MUTANTS = (
     ),
     Mutant(
         "a disk that was full goes on writing ends alone",
-        ENGINE + "engine.py",
+        ENGINE + "core.py",
         "        self.disk_full = self.batches.ends_only = False\n",
         "        self.disk_full = False\n",
         "P7",

@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
     from walld.daemon.api.replies import ReplyRequests
     from walld.daemon.session_store.handles import Files
-    from walld.engine.producer import Connection
     from walld.engine.session_log import SessionLog
+    from walld.engine.stream import Connection
 
 __all__ = ["ArtifactRequests"]
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
     from walld_client.wire import messages as wire
 
-    from walld.engine.producer import Connection
+    from walld.engine.stream import Connection
     from walld.sessions.gate.workers import Worker
     from walld.sessions.state.events import Event
 

@@ -32,8 +32,7 @@ if TYPE_CHECKING:
     from walld.daemon.storage.reply_reader import Order, ReplyReader
     from walld.daemon.transport.socket_reader import SocketReader
     from walld.engine.engine import Engine
-    from walld.engine.producer import Connection
-    from walld.engine.stream import Stream
+    from walld.engine.stream import Connection, Stream
 
 __all__ = ["ReplyRequests"]
 

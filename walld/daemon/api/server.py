@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from walld.daemon.transport.connections import Connections
     from walld.daemon.transport.query_sockets import QuerySocket
     from walld.engine.engine import Engine
-    from walld.engine.producer import Connection
+    from walld.engine.stream import Connection
 
 __all__ = ["QueryServer"]
 

@@ -57,8 +57,8 @@ if TYPE_CHECKING:
     from walld.daemon.session_store.view_events import HeldEvents
     from walld.daemon.storage.partial_writer import PartialWriter
     from walld.engine.engine import Engine
-    from walld.engine.producer import Connection, Process
     from walld.engine.session_log import SessionLog
+    from walld.engine.stream import Connection, Process
     from walld.ledger.runs import Run
     from walld.sessions.state.events import Child, Event
 

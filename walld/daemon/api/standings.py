@@ -55,7 +55,7 @@ if TYPE_CHECKING:
     from walld.daemon.session_store.turn_watcher import TurnWatcher
     from walld.daemon.session_store.view_events import HeldEvents, ViewEvents
     from walld.engine.engine import Engine
-    from walld.engine.producer import Connection
+    from walld.engine.stream import Connection
 
     _Gate = Callable[[str], Awaitable[Mapping[str, Any] | None]]
 

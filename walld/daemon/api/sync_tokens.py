@@ -39,8 +39,8 @@ if TYPE_CHECKING:
 
     from walld.daemon.session_store.open_sessions import Sessions
     from walld.engine.engine import Engine
-    from walld.engine.producer import Connection
     from walld.engine.session_log import SessionLog
+    from walld.engine.stream import Connection
     from walld.ledger.deleted import Deleted
 
 __all__ = ["SyncTokens"]

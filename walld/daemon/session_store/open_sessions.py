@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from walld.daemon.session_store.handles import Files, Source
     from walld.daemon.storage.flusher import Flusher
     from walld.engine.engine import Engine
-    from walld.engine.producer import Process
+    from walld.engine.stream import Process
     from walld.ledger.pending import Pending
     from walld.ledger.repair_notes import Leap
     from walld.ledger.runs import Run

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from walld.engine.engine import Engine
-    from walld.engine.producer import Process
+    from walld.engine.stream import Process
     from walld.recovery.startup_recovery import Found, RecoveredStorage
     from walld.wal.records import Owner
 

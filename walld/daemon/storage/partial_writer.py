@@ -135,7 +135,7 @@ class PartialWriter:
             if self._reader.damaged:  # what it has there: kept without that, by the next round
                 await self.set_aside_damaged()
                 return
-            self._engine.orphans.pop(stream.no, None)  # resolved meanwhile, or its owner is back
+            self._engine.not_orphaned(stream)  # resolved meanwhile, or its owner is back
             return
         self._left.pop(names, None)  # it has moved back: that is this one's again
         moved_on = stream.has_waiting or stream.carrying or tuple(stream.where) != was
@@ -270,11 +270,11 @@ class PartialWriter:
         if is_buried:
             self._engine.batches.check_open()
             if begin is not None:
-                self._engine.handlers.end_unseen(facts.stream_no, begin)
+                self._engine.end_unseen(facts.stream_no, begin)
             self._engine.bury(facts, now)
         if begin is not None:
             session_id = begin.session_id if facts.whose is None else facts.whose.session_id
-            self._engine.resolved.add(begin, session_id, facts.last_seq, facts.has_ended)
+            self._engine.resolved.add(begin, session_id, facts.last_seq, facts.has_ended, -1)
         if not is_known:  # of another log maybe: in this one its number is somebody else's
             await self._remove(*names)
             return

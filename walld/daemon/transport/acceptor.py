@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from walld.daemon.transport.connections import Connections, Peer
     from walld.daemon.transport.liveness import Liveness
     from walld.engine.engine import Engine
-    from walld.engine.producer import Connection
+    from walld.engine.stream import Connection
 
 __all__ = ["ACCEPTS_MAX", "Acceptor", "Newcomer"]
 

@@ -26,7 +26,7 @@ from walld_client.wire.framing import encode
 from walld import limits
 from walld.daemon import event_loop
 from walld.daemon.transport.query_sockets import QuerySockets
-from walld.engine.producer import Connection
+from walld.engine.stream import NOBODY, Connection
 from walld.errors import ProtocolError
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 
     from walld.daemon.transport.liveness import Liveness
     from walld.engine.engine import Engine
-    from walld.engine.producer import Process
+    from walld.engine.stream import Process
 
 __all__ = ["Connections", "Peer"]
 
@@ -152,7 +152,7 @@ class Connections:
         self._forget(peer)
         peer.socket.close()
         producer = connection.producer
-        if producer is not None:
+        if producer is not NOBODY:
             # Its streams, which may be many, know it until another one brings their events.
             connection.forget()
             producer.connections.remove(connection)

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from walld.daemon.transport.connections import Connections, Peer
     from walld.daemon.transport.fair_queue import FairQueue
     from walld.daemon.transport.liveness import Liveness
-    from walld.engine.producer import Connection, Process
+    from walld.engine.stream import Connection, Process
 
 __all__ = ["ExitedPeers"]
 

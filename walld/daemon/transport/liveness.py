@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING
 
 from walld import limits
 from walld.daemon.transport import credentials
-from walld.engine.producer import Process
+from walld.engine.stream import Process
 
 if TYPE_CHECKING:
     import socket

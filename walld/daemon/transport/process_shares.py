@@ -37,7 +37,7 @@ from walld.daemon.transport.user_shares import UserShares
 
 if TYPE_CHECKING:
     from walld.engine.engine import Engine
-    from walld.engine.producer import Process
+    from walld.engine.stream import Process
 
 __all__ = ["ProcessShares"]
 

@@ -25,7 +25,7 @@ from walld.daemon import event_loop
 if TYPE_CHECKING:
     import socket
 
-    from walld.engine.producer import Connection, Process
+    from walld.engine.stream import Connection, Process
 
 __all__ = ["QuerySocket", "QuerySockets"]
 

@@ -33,6 +33,7 @@ from walld.daemon import event_loop
 from walld.daemon.transport.acceptor import ACCEPTS_MAX
 from walld.daemon.transport.exited import ExitedPeers
 from walld.daemon.transport.frame_timeouts import FrameTimeouts
+from walld.engine.stream import NOBODY
 from walld.errors import ProtocolError
 
 if TYPE_CHECKING:
@@ -43,7 +44,7 @@ if TYPE_CHECKING:
     from walld.daemon.transport.fair_queue import FairQueue
     from walld.daemon.transport.liveness import Liveness
     from walld.engine.engine import Engine
-    from walld.engine.producer import Connection, Process
+    from walld.engine.stream import Connection, Process
 
 __all__ = ["SocketReader"]
 
@@ -344,7 +345,7 @@ class SocketReader:
         """At most so many bytes of one connection. Returns how many it gave."""
         try:
             # Of a newcomer enough for a Hello: what follows is read in turns, as everybody's.
-            let_in = peer.connection.producer is not None
+            let_in = peer.connection.producer is not NOBODY
             data = peer.socket.recv(most if let_in else limits.DOOR_READ_BYTES)
         except (BlockingIOError, InterruptedError):
             return 0
@@ -357,7 +358,7 @@ class SocketReader:
         self._engine.read(len(data))
         before = len(connection.tail)
         try:
-            if connection.producer is not None:
+            if connection.producer is not NOBODY:
                 self._engine.decoder.take(connection, data, at_ms)
                 self._took()
             elif (newcomer := self._acceptor.first(peer, data)) is not None:

@@ -12,7 +12,7 @@ from walld.daemon.startup.restore_streams import restore
 from walld.engine.engine import Engine
 from walld.engine.flush_schedule import FlushSchedule
 from walld.engine.partial_index import IndexedPartial, PartialIndex
-from walld.engine.producer import Connection, Process
+from walld.engine.stream import Connection, Process
 from walld.recovery.startup_recovery import recover_storage
 from walld.wal.records import Owner
 

@@ -285,7 +285,7 @@ def test_what_is_known_of_them_is_bounded_by_user(tmp_path: Path) -> None:
                 for number in range(count):
                     meta = bytes(100_000)
                     one = msgspec.structs.replace(begin, uid=uid, number=number, meta=meta)
-                    removed.add(one, "s", 1, ended=False)
+                    removed.add(one, "s", 1, ended=False, passed_seq=-1)
             assert len(removed._users[1].known) == 3
             assert 5 <= len(removed._users[2].known) <= 10
             assert removed._users[2].bytes <= 1 << 20

@@ -12,7 +12,7 @@ from virtual_daemon import Home, Peer, Virtual, living, recovered, run, text_of,
 from walld_client.wire import messages as wire
 
 from walld import limits
-from walld.engine.producer import Connection
+from walld.engine.stream import Connection
 
 START = wire.Start(1, 0, "r", "s")
 

@@ -8,8 +8,7 @@ from walld import limits
 from walld.daemon.transport.process_shares import ProcessShares
 from walld.engine.engine import Engine
 from walld.engine.flush_schedule import FlushSchedule
-from walld.engine.producer import Process
-from walld.engine.stream import Stream
+from walld.engine.stream import Process, Stream
 from walld.wal.records import Begin, Owner
 
 MUCH = limits.PARTS_BYTES

@@ -16,8 +16,7 @@ from walld_client.wire import messages as wire
 
 from walld import limits
 from walld.daemon.api.replies import ReplyRequests
-from walld.engine.producer import Connection
-from walld.engine.stream import Stream
+from walld.engine.stream import Connection, Stream
 
 START = wire.Start(1, 0, "r", "s")
 ROOT = Path(__file__).parents[4]
