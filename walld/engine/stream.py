@@ -44,7 +44,7 @@ class Place(NamedTuple):
     length: int
 
 
-class Waiting(msgspec.Struct, frozen=True, gc=False):
+class _Waiting(msgspec.Struct, frozen=True, gc=False):
     """A sealed item not yet in a batch. flags: `layout.Flag` bits it brings to its record."""
 
     first_seq: int
@@ -169,7 +169,7 @@ class Stream:
         self.building: tuple[bytes, ...] = ()
         """Bodies in the batch that is being built: neither waiting nor placed."""
         self.carrying = False
-        self.waiting: list[Waiting] = []
+        self.waiting: list[_Waiting] = []
         self.waiting_bytes = 0
         self._run: _Run | None = None
         self.where = array("Q")
@@ -254,7 +254,7 @@ class Stream:
         """Any other event, encoded. Returns the bytes the queue grew by."""
         if self._run is not None:
             self._close_run()
-        self.waiting.append(Waiting(seq, seq, flags, item))
+        self.waiting.append(_Waiting(seq, seq, flags, item))
         self.next_seq = seq + 1
         grown = len(item) + WAITING_OVERHEAD_BYTES
         self.waiting_bytes += grown
@@ -265,7 +265,7 @@ class Stream:
         assert run is not None
         self._run = None
         self.waiting.append(
-            Waiting(run.first_seq, self.next_seq - 1, 0, records.encode_item(self._text(run)))
+            _Waiting(run.first_seq, self.next_seq - 1, 0, records.encode_item(self._text(run)))
         )
 
     def _text(self, run: _Run) -> records.Text:

@@ -99,8 +99,8 @@ MUTANTS = (
         ENGINE + "stream.py",
         "        if self._run is not None:\n"
         "            self._close_run()\n"
-        "        self.waiting.append(Waiting(seq",
-        "        self.waiting.append(Waiting(seq",
+        "        self.waiting.append(_Waiting(seq",
+        "        self.waiting.append(_Waiting(seq",
         "S1",
         "1891",
     ),
