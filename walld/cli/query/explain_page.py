@@ -139,10 +139,13 @@ class _Drawer:
         more.append(("dim", "" if row["on_path"] else "on another branch"))
         self.page.words(first, more, "  ")
         self._text(row["content"], row["content_cut"], "    ", "cyan")
-        if row["answer"] is not None:
+        is_answer = row["answer"] is not None
+        words = row["answer"] if is_answer else row.get("said")  # an older daemon does not say
+        if words is not None:
             marks = [("cut off", row["answer_partial"]), ("edited since", row.get("answer_edited"))]
-            self._dim(", ".join(["answered", *(word for word, so in marks if so)]) + ":", "    ")
-            self._text(row["answer"], row["answer_cut"], "      ")
+            verb = "answered" if is_answer and not row["answer_partial"] else "said"
+            self._dim(", ".join([verb, *(word for word, so in marks if so)]) + ":", "    ")
+            self._text(words, row["answer_cut" if is_answer else "said_cut"], "      ")
         if gone := cell(row.get("answer_gone")):  # an older daemon does not say
             self._dim(f"(an answer was {gone})", "    ")
 
