@@ -27,7 +27,7 @@ _STATES: Final = {
     "waits": ("yellow", "it waits for a yes or a no"),
     "blocked": ("red", "it must not go on before what stands in the way is settled"),
     "cut": ("yellow", "it stopped before its end"),
-    "done": ("green", "nothing is open"),
+    "done": ("green", "nothing is to be done"),
 }
 _BOUNDARIES: Final = {
     "before_intent": "before any call",
@@ -274,7 +274,9 @@ class _Drawer:
             self.page.block(f"* {about}{row['what']}{since}", "  ", _LINES_MAX, "yellow")
             if row["asked_because"]:
                 self._value("because: ", row["asked_because"], None)
-            if row["action"] in ("decide", "run"):  # it stands under no other heading
+            if (
+                row["action"] in ("decide", "run") or row["code"] == "never_started"
+            ):  # it stands under no other heading
                 effect, arguments = f"effect: {row['side_effect']}", row["arguments"]
                 mark = effect if arguments is None else f"{effect}; "
                 self._value(mark, "" if arguments is None else arguments, row["arguments_cut"])

@@ -8,6 +8,7 @@ import pytest
 from session_log import INTENT, Log
 
 from walld.cli.query.explain_page import render_explanation
+from walld.sessions.gate.pending import pending
 from walld.sessions.gate.workers import Worker
 from walld.sessions.state.account import Unreleased
 from walld.sessions.views.explanation import explain
@@ -109,6 +110,52 @@ def test_words_that_were_cut_before_a_call_are_said_and_cut() -> None:
     (row,) = view["asked"]
     assert (row["said"], row["answer"], row["answer_partial"]) == ("I deploy now.", None, True)
     assert "said, cut off:" in render_explanation(view, width=80, colour=False)
+
+
+@pytest.mark.parametrize("policy", ["never-rerun", "require-user-confirmation"])
+def test_a_call_that_never_started_before_a_message_that_was_answered_is_taken_off(
+    policy: str,
+) -> None:
+    """No turn is left to resume: `--grant` changed nothing, and pending said run_tool for ever."""
+    log = Log()
+    log.submit("t", "first")
+    log.tool("t", "c", **DEPLOY, resume_policy=policy)
+    log.add("turn_interrupted", {"reason": "user"}, turn="t")
+    log.submit("t2", "second")
+    log.add("message", {"role": "assistant", "content": "so"}, turn="t2")
+    log.add("turn_completed", {}, turn="t2")
+    of = {"turn": "t", "call_id": "c"}
+    if policy != "never-rerun":
+        told = explain(log.events, session="s")
+        assert (told["state"], [one["action"] for one in told["may"]]) == ("waits", ["decide"])
+        assert [one["action"] for one in pending(log.events)] == ["decide_tool"]
+        log.add("tool_settled", {"of": of, "word": "granted"}, leaf=False)
+    told = explain(log.events, session="s")
+    assert (told["state"], pending(log.events)) == ("done", [])
+    (row,) = told["may"]
+    assert (row["action"], row["code"]) == ("settle", "never_started")
+    assert [one["command"] for one in row["commands"]] == ["walld session settle s c --did-not-run"]
+    drawn = render_explanation(told, width=100, colour=False)
+    assert "session s:  done  nothing is to be done" in drawn
+    assert "no turn is left to run it" in drawn
+    assert "who resumes" not in drawn
+    assert "effect: external-write" in drawn
+    log.add("tool_settled", {"of": of, "word": "did_not_run"}, leaf=False)
+    told = explain(log.events, session="s")
+    assert (told["state"], told["may"], pending(log.events)) == ("done", [], [])
+    log.submit("t3", "third")
+    assert [one["action"] for one in pending(log.events)] == ["answer_turn"]
+
+
+def test_what_may_run_while_a_turn_stands_to_be_resumed_is_of_who_resumes() -> None:
+    log = Log()
+    log.submit("t", "first")
+    log.tool("t", "c", **DEPLOY, resume_policy="never-rerun")
+    log.add("turn_interrupted", {"reason": "user"}, turn="t")
+    log.submit("t2", "second")
+    log.add("turn_interrupted", {"reason": "agent_lost"}, turn="t2")
+    assert [one["action"] for one in explain(log.events)["may"]] == ["run", "resume"]
+    assert [one["action"] for one in pending(log.events)] == ["decide_tool", "answer_turn"]
 
 
 def test_who_refused_why_it_is_asked_and_what_waits_to_be_said() -> None:
