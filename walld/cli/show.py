@@ -34,6 +34,7 @@ __all__ = [
 
 CUT_OFF: Final = "cut off, though its text reads as whole"
 _NEEDS: Final = ("cut", "blocked", "waits")
+_ENDED_EARLY: Final = ("cancelled", "errored")
 
 
 def as_json(value: object) -> str:
@@ -47,10 +48,9 @@ def has_colour() -> bool:
 
 
 def state_of(reply: PartialReply) -> str:
-    """Live while its owner lives, whatever it has said: one that has ended waits for its program
-    to release it. Else cut.
-    """
-    return "live" if reply.owner_alive else "cut"
+    """Live while its owner lives, and speaks or has yet to save it whole. Else cut."""
+    is_cut = not reply.owner_alive or reply.status in _ENDED_EARLY
+    return "cut" if is_cut else "live"
 
 
 def needs_somebody(state: str | None) -> bool:

@@ -248,6 +248,26 @@ def test_more_than_one_question(daemon: DaemonProcess, cli: Cli) -> None:
     )
 
 
+def test_behind_a_closed_tab_nobody_works_though_its_process_lives(
+    daemon: DaemonProcess, agent: Obedient, cli: Cli
+) -> None:
+    agent.do("""
+    turn = client.session("s").submit("go", message_id="m")
+    r = turn.reply(); r.token("I am ha"); r.cancel("tab closed"); turn.interrupted("tab closed")
+    alone = client.reply("tab"); alone.token("half"); alone.cancel("tab closed")
+    r.drain(30, "synced"); alone.drain(30, "synced")
+    """)
+    assert states(cli, "--needs") == {"s": "cut"}
+    for name in ("s", "tab"):
+        told = daemon.reader.session(name).explain()
+        assert (told["state"], told["saying"][0]["owner_alive"]) == ("cut", True)
+    waiting = json.loads(cli("ls", "--json", "--needs")[1])
+    assert [(one["session_id"], one["state"]) for one in waiting] == [("s", "cut"), ("tab", "cut")]
+    agent.do("client.release(r.stream_id); client.release(alone.stream_id)")
+    until(lambda: not daemon.reader.recover_all(), "both are released")
+    assert cli("ls", "--needs")[1] == "no reply needs anybody\n"
+
+
 def test_replies_that_are_not_released_have_a_state(
     daemon: DaemonProcess, make_agent: MakeAgent, cli: Cli
 ) -> None:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import sys
 from typing import Any
 
+import fork_server
 import pytest
 import walld_client
 from agents.process import Obedient
-from daemon_process import DaemonProcess
+from daemon_process import DaemonProcess, environment, until
 
 OF_A_TURN = "turn = client.session('s').submit('go', message_id='m'); r = turn.reply(stream_id='r')"
 ALONE = "r = client.reply('s', stream_id='r')"
@@ -214,6 +216,67 @@ def test_by_hand(daemon: DaemonProcess, agent: Obedient) -> None:
     assert (done.returncode, done.stdout) == (0, b"adopted: 3 messages\n"), done.stderr
     done = daemon.cli("session", "adopt", "s", "--json", "--socket", daemon.socket_path)
     assert (done.returncode, json.loads(done.stdout)) == (0, [])
+
+
+def test_by_hand_whose_it_is_counts_as_in_the_client(
+    daemon: DaemonProcess, make_agent: Any
+) -> None:
+    apps: dict[str, dict[str, str]] = {"tests": {}, "billing": {"app": "billing"}}
+    for name, spec in apps.items():
+        said = f"r = client.reply('s', stream_id={name!r}); r.token('of {name}')"
+        agent = make_agent(daemon, **spec)
+        agent.do(said + "; r.drain(30, 'synced')")
+        agent.kill()
+        daemon.orphan(name)
+
+    def adopt(*words: str, **env: str) -> tuple[bytes, bool]:
+        command = [sys.executable, "-m", "walld", "session", "adopt", "s", *words]
+        known = {name: value for name, value in environment().items() if name != "WALLD_APP"}
+        told = fork_server.run([*command, "--socket", daemon.socket_path], known | env)
+        assert told.returncode == 0, told.stderr
+        return told.stdout, b"1 reply of other applications left" in told.stderr
+
+    assert adopt(WALLD_APP="tests") == (b"adopted: 1 message\n", True)
+    assert adopt("--app", "tests") == (b"adopted: 0 messages\n", True)
+    session = daemon.reader.session("s")
+    assert [one["content"] for one in session.messages()] == ["of tests"]
+    assert session.adopt() == []
+    assert adopt("--app", "*", WALLD_APP="tests") == (b"adopted: 1 message\n", False)
+    assert [one["content"] for one in session.messages()] == ["of tests", "of billing"]
+    agent = make_agent(daemon, app="billing")
+    agent.do("r = client.reply('s', stream_id='more'); r.token('x'); r.drain(30, 'synced')")
+    agent.kill()
+    daemon.orphan("more")
+    assert adopt() == (b"adopted: 1 message\n", False), "a command is no application by itself"
+
+
+@pytest.mark.parametrize("result", ["", "r.tool_result('R', call_id='c');"])
+@pytest.mark.parametrize("ended", ["turn.interrupted('user');", ""])
+def test_what_was_undone_stays_so(
+    daemon: DaemonProcess, agent: Obedient, result: str, ended: str
+) -> None:
+    """Killed behind the undo: its words came back without the message of their user."""
+    agent.do(
+        "session = client.session('s'); session.message('user', 'before');"
+        " session.message('assistant', 'earlier answer')"
+    )
+    agent.do(OF_A_TURN)
+    agent.do(f"""
+    r.token('words'); r.tool('sh', {{'n': 1}}, call_id='c'); {result} r.token('then more')
+    r.drain(30, 'synced'); {ended} session.undo(1); session.state()
+    """)
+    agent.kill()
+    daemon.orphan("r")
+    session = daemon.reader.session("s")
+    until(lambda: session.state()["turns"][0]["state"] == "interrupted", "the turn's end")
+    before = told(session)
+    kept = [("user", "before"), ("assistant", "earlier answer")]
+    assert [(one["role"], one["content"]) for one in before["openai"]] == kept
+    assert session.adopt()
+    assert told(session) == before
+    for form in ("plain", "anthropic"):
+        assert [one["role"] for one in session.messages(form)] == ["user", "assistant"]
+    assert session.explain()["asked"][-1]["answer"] is None
 
 
 READS_WHOLE = {

@@ -27,7 +27,7 @@ _STATES: Final = {
     "waits": ("yellow", "it waits for a yes or a no"),
     "blocked": ("red", "it must not go on before what stands in the way is settled"),
     "cut": ("yellow", "it stopped before its end"),
-    "done": ("green", "nothing is open"),
+    "done": ("green", "nothing is to be done"),
 }
 _BOUNDARIES: Final = {
     "before_intent": "before any call",
@@ -139,10 +139,13 @@ class _Drawer:
         more.append(("dim", "" if row["on_path"] else "on another branch"))
         self.page.words(first, more, "  ")
         self._text(row["content"], row["content_cut"], "    ", "cyan")
-        if row["answer"] is not None:
+        is_answer = row["answer"] is not None
+        words = row["answer"] if is_answer else row.get("said")  # an older daemon does not say
+        if words is not None:
             marks = [("cut off", row["answer_partial"]), ("edited since", row.get("answer_edited"))]
-            self._dim(", ".join(["answered", *(word for word, so in marks if so)]) + ":", "    ")
-            self._text(row["answer"], row["answer_cut"], "      ")
+            verb = "answered" if is_answer and not row["answer_partial"] else "said"
+            self._dim(", ".join([verb, *(word for word, so in marks if so)]) + ":", "    ")
+            self._text(words, row["answer_cut" if is_answer else "said_cut"], "      ")
         if gone := cell(row.get("answer_gone")):  # an older daemon does not say
             self._dim(f"(an answer was {gone})", "    ")
 
@@ -271,7 +274,9 @@ class _Drawer:
             self.page.block(f"* {about}{row['what']}{since}", "  ", _LINES_MAX, "yellow")
             if row["asked_because"]:
                 self._value("because: ", row["asked_because"], None)
-            if row["action"] in ("decide", "run"):  # it stands under no other heading
+            if (
+                row["action"] in ("decide", "run") or row["code"] == "never_started"
+            ):  # it stands under no other heading
                 effect, arguments = f"effect: {row['side_effect']}", row["arguments"]
                 mark = effect if arguments is None else f"{effect}; "
                 self._value(mark, "" if arguments is None else arguments, row["arguments_cut"])

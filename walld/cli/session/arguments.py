@@ -115,7 +115,9 @@ def add_session_commands(
     settle.add_argument("--n", metavar="N", type=seq, help=told)
     settle.add_argument("--force", action="store_true", help="though a living process is at work")
     adopt = of_one("adopt", "Make messages of what a process that is gone had said.", appends=True)
-    told = "that reply alone (all of the session)"
+    told = "of that application and of none ($WALLD_APP; where neither is said, or '*': of all)"
+    adopt.add_argument("--app", metavar="NAME", help=told)
+    told = "that reply alone, whosever it is (all of the session)"
     adopt.add_argument("--stream", metavar="ID", type=ident, help=told)
     of_one("delete", "Remove it with everything there is of it, replies too.")
     repair = verb("repair", "Take damaged bytes out of its file; no daemon may run on DIR.")

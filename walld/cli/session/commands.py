@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import secrets
 import shutil
 import sys
@@ -25,6 +26,7 @@ import msgspec
 from walld_client.errors import Refused
 from walld_client.recovered.provider import in_format
 from walld_client.session import artifacts
+from walld_client.session.adopting import orphans
 from walld_client.session.session_steps import SessionSteps
 from walld_client.wire import messages as wire
 
@@ -301,9 +303,14 @@ def _settle(asking: SessionClient, options: argparse.Namespace) -> int:
 
 
 def _adopt(asking: SessionClient, options: argparse.Namespace) -> int:
-    session = SessionSteps(options.session, None, lambda _: [], None)
+    app = options.app or os.environ.get("WALLD_APP")  # a command is no application by itself
+    session = SessionSteps(options.session, None, lambda _: [], None, None if app == "*" else app)
     made = asking.run(session.adopt(options.stream))
-    if not made:
+    left = asking.run(orphans(session, None, None)) if options.stream is None else []
+    if left:
+        count = "1 reply" if len(left) == 1 else f"{len(left)} replies"
+        complain(f"{count} of other applications left: --app NAME, or --app '*' for all")
+    elif not made:
         complain("no reply of a process that is gone waits there")
     if options.json:
         print(as_json([{"seq": one.seq, "id": one.id, "is_new": one.is_new} for one in made]))

@@ -590,7 +590,7 @@ class SessionRequests:
             if not looks:
                 arguments["missing_artifacts"] = missing
         breaks = [broken._asdict() for broken in found.breaks]
-        if request.name in _WITHOUT_ENTRIES:
+        if looks or request.name in _WITHOUT_ENTRIES:
             arguments["last_seq"] = found.until
         if request.name in _WITH_PROCESSES:
             arguments["processes"] = await files.views.run(lambda: seen_now(processes_of(events)))

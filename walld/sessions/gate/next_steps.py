@@ -24,6 +24,7 @@ _OF_WORDS: Final = {
     "did_not_run": "it did not run",
     "granted": "it may run, though it may have run before",
 }
+_ENDS: Final = ("ran", "did_not_run")
 _OF_DECISION: Final = {"granted": "yes, it may run", "denied": "no, it may not"}
 _OF_CALLS: Final = {
     "never_started": "it never started: who resumes may run it",
@@ -39,6 +40,11 @@ _OF_CALLS: Final = {
     "look_first": "it may have run: look whether it took effect, then say so",
     "still_runs": "the process that it started still runs: wait for its end, or end it",
 }
+_OF_LEFT: Final = {
+    "never_started": "it never started, and no turn is left to run it: nothing is to be done",
+    "granted": "it may have run, and no turn is left to run it again: say what became of it",
+}
+"""The same where no turn is to be gone on with: what may run then, nobody runs."""
 _OF_CHILDREN: Final = {
     "run": "it is the work of session {}, which may go on there",
     "check_then_run": "it is the work of session {}, where something is to be looked at first",
@@ -146,15 +152,19 @@ def _of_call(
     """is_resumed: a turn may be gone on with, and what may run with it; else it is settled."""
     why = call["why"]
     action = _ACTIONS.get(call["may"], "settle")
-    if action == "run" and why != "child" and not is_resumed:
+    is_left = action == "run" and why != "child" and not is_resumed
+    if is_left:
         action = "settle"
     if why == "still_runs":
         action = "wait"
-    elif call["settle"] and "ran" not in call["settle"] and action == "settle":
+    elif not is_left and call["settle"] and "ran" not in call["settle"] and action == "settle":
         action = "decide"
     says = _OF_DECISION if action == "decide" else _OF_WORDS
     words, python = () if action == "run" else call["settle"], None
     what = _OF_CALLS.get(why, _MAY_HAVE_RUN)
+    if is_left:  # a grant changes nothing
+        what = _OF_LEFT.get(why, what)
+        words = [one for one in words if one in _ENDS] or ["did_not_run"]
     if why == "child":
         what = _OF_CHILDREN[call["may"]].format(call["child"])
         action = "wait" if call["may"] == "never" else action

@@ -106,7 +106,9 @@ def pending(
     that its start named, which `owner` names.
 
     run_tool: it was approved, or is the retry of one that was, in a turn that was neither retried
-    nor completed; or it is the work of a sub-agent, whose session, `child`, may go on.
+    nor completed, while a turn is to be answered: else nobody runs it, and decide_tool is told of
+    what a person must allow alone; or it is the work of a sub-agent, whose session, `child`, may go
+    on.
     settle_tool: it started, or may have, and has no result: somebody has to look what became of it;
     its seq is that of its intent, of the message that said a call that nobody intended (its state
     is said), or of what told of a call whose intent is not here.
@@ -156,8 +158,10 @@ def pending(
             action = "run_tool"
         elif action == "run_tool" and (call.is_undecided or is_stale(call, now_ms)):
             action = "decide_tool"
-        if action == "run_tool" and call.turn in retried:
+        if action == "run_tool" and (call.turn in retried or not to_answer):
             continue
+        if action == "decide_tool" and not to_answer and not _is_asked(call, now_ms):
+            continue  # nobody can go on with it, and no word of a person is wanted
         if (worker := others.get(call.turn or "")) is not None:
             found.append(_of_call(call, None, replies) | {"owner": worker.told()})
         elif action == "settle_tool" and (owner := _running(call, processes or {})) is not None:
@@ -175,6 +179,11 @@ def pending(
             if is_unseen(call, turn)
         ]
     return sorted(found, key=lambda one: one["seq"])
+
+
+def _is_asked(call: CallAccount, now_ms: int | None) -> bool:
+    wants = call.risk[1] == "require-user-confirmation"
+    return wants or call.is_undecided or is_stale(call, now_ms)
 
 
 def _running(call: CallAccount, processes: Mapping[NamedProcess, str]) -> Worker | None:

@@ -185,11 +185,11 @@ def resume(
     last_seq: the highest that was given, as far as is known. missing_artifacts: their hashes, or
     {sha256, why} each: missing | changed | what kept it from being read. replies: those that are
     not released; their calls are judged like any other. Of an id that has nothing else there is
-    no turn, and the boundary is before_intent. workers: who lives and works on it, and who asks.
-    owner: the first of those who does not ask; own_turns: of who asks. now_ms: since 1970; without
-    it no grant is too old. policy: of who asks (`policy_now.py`). processes: of those that starts
-    name, running or gone; any other is unseen. session: its id, for the commands that reasons name.
-    gone: ids of entries whose messages were undone. Raises BadArgument.
+    no turn, and the boundary is how far their calls got. workers: who lives and works on it, and
+    who asks. owner: the first of those who does not ask; own_turns: of who asks. now_ms: since
+    1970; without it no grant is too old. policy: of who asks (`policy_now.py`). processes: of those
+    that starts name, running or gone; any other is unseen. session: its id, for the commands that
+    reasons name. gone: ids of entries whose messages were undone. Raises BadArgument.
     """
     said = said_in(replies, events)
     account = history_of(events, [*said, *said_before(replies, events)], gone=gone)
@@ -254,8 +254,9 @@ def resume(
     stopped = account.turns.get(turn or "")
     if stopped is not None and is_answered(stopped, open_calls, said):
         boundary = "answered"
-    if not events and replies:
-        boundary = "before_intent"
+    if not events and replies and boundary == "idle":
+        has_run = any(one.has_result and not one.is_served for one in account.calls.calls)
+        boundary = "observed" if has_run else "before_intent"
     return {
         "status": _status(reasons),
         "boundary": boundary,

@@ -12,16 +12,20 @@ __all__ = ["STANDINGS", "standing"]
 
 STANDINGS: Final = ("live", "waits", "blocked", "cut", "done")
 _OF_A_PERSON: Final = frozenset(("approval_pending", "approval_stale"))
+_CUT_OFF: Final = frozenset(("cancelled", "errored"))
+"""A reply that ended so, and that nobody works on, whoever lives."""
 _OF_WORKSPACE: Final = frozenset(("workspace_not_compared", "workspace_unknown"))
 
 
 def standing(gate: Mapping[str, Any]) -> str:
     """The first that holds, of what `resume()` said.
 
-    live: a living process works on a turn or a reply, who asks among them; of a sub-agent, too.
+    live: a living process works on a turn or a reply, who asks among them, or has yet to save one
+    that is whole; of a sub-agent, too.
     waits: all that is in the way is a yes or a no of a person. blocked: something else is. cut: a
-    reply is not released and its owner is gone, or work stopped before its end, or is to be looked
-    at. done: none of it; a workspace that nobody looked at makes no finished work unfinished.
+    reply is not released and its owner is gone, or cut it off, or work stopped before its end, or
+    is to be looked at. done: none of it; a workspace that nobody looked at makes no finished work
+    unfinished.
     """
     replies = gate["replies"]
     speaks = any(one["status"] == "live" and one["owner_alive"] for one in replies)
@@ -32,8 +36,9 @@ def standing(gate: Mapping[str, Any]) -> str:
     if in_the_way:
         waits = all(_why(one) in _OF_A_PERSON for one in in_the_way)
         return "waits" if waits else "blocked"
-    if replies:  # who lives and has ended one has yet to release it
-        return "live" if all(one["owner_alive"] for one in replies) else "cut"
+    if replies:  # who lives and has a whole one has yet to save it
+        saves = all(one["owner_alive"] and one["status"] not in _CUT_OFF for one in replies)
+        return "live" if saves else "cut"
     to_look_at = {one["code"] for one in gate["reasons"]} - _OF_WORKSPACE
     if to_look_at or gate["boundary"] not in ("idle", "answered"):
         return "cut"

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from walld.sessions.gate.pending import is_answered, open_tools
-from walld.sessions.gate.possibly_run import calls_elsewhere
+from walld.sessions.gate.possibly_run import calls_elsewhere, may_have_started
 from walld.sessions.gate.turn_history import History, TurnHistory, history_of
 from walld.sessions.gate.unreleased import reply_of, said_before, said_in
 from walld.sessions.gate.workers import Worker
@@ -30,13 +30,14 @@ def audit(
     events: Sequence[Event],
     replies: Sequence[Unreleased] = (),
     workers: Sequence[Worker] = (),
+    last_seq: int = 0,
 ) -> dict[str, Any]:
     """turns, in order; unanswered calls of messages outside turns; malformed events; artifacts.
 
     Of a turn: owner, the process at work on it that does not ask; last_owner, the one that the log
     names, alive (seen) or not; answered, the model spoke last in it, to its end. replies: those
     that are not released: they answer, too, and what they called is unanswered where their owner is
-    gone. workers: who is at work.
+    gone. workers: who is at work. last_seq: the highest that was given, as far as is known.
     """
     gone = undone(events)
     account = history_of(events, gone=gone)
@@ -48,7 +49,7 @@ def audit(
     last_owners = _last_owners(account, events, workers)
     edited, taken_back = _edited(events, account), _taken_back(events, account.turns.values())
     entry_of = {one.state.message_id: one.submitted.id for one in reversed(account.turns.values())}
-    unanswered = _unanswered(told, events, replies)
+    unanswered = _unanswered(told, events, replies, last_seq)
     return {
         "last_seq": events[-1].seq if events else 0,
         "turns": [
@@ -200,20 +201,23 @@ def _interrupted_by(turn: TurnHistory) -> str | None:
 
 
 def _unanswered(
-    history: History, events: Sequence[Event], replies: Sequence[Unreleased]
+    history: History, events: Sequence[Event], replies: Sequence[Unreleased], last_seq: int
 ) -> dict[str | None, list[dict[str, Any]]]:
-    """Turn -> its calls without a result, whoever spoke of them; and those that may have run in
-    what this session came from, whose intents are not here. What only a reply says that is not
-    released counts where it may have run and its owner is gone: else that may be running it.
+    """Turn -> its calls that may have run and have no result, whoever spoke of them, as the gate
+    has them; and those of what this session came from, whose intents are not here. What only a
+    reply says that is not released counts where its owner is gone: else that may be running it.
     """
+    doubtful = may_have_started(history, events, last_seq)
     found: dict[str | None, list[dict[str, Any]]] = {}
     reply_by_call = {id(call): reply_of(call, replies) for call in history.of_replies}
     for call in [*history.calls.calls, *calls_elsewhere(events)]:
         if call.closed or call.superseded_by is not None or call.is_served:
             continue
+        if call.outcome == "pending" and call.begun.id not in doubtful:
+            continue  # it never started: nothing is unknown of it
         facts = _facts(call)
         if (reply := reply_by_call.get(id(call))) is not None:
-            if reply.owner_alive or call.outcome != "unknown":
+            if reply.owner_alive:
                 continue
             facts["unreleased"] = reply.told()
         found.setdefault(call.turn, []).append(facts)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from typing import Any, Final
 
 from walld_client.limits import PREVIEW_CHARS_MAX
@@ -26,7 +26,7 @@ from walld.sessions.gate.standing import standing
 from walld.sessions.gate.turn_history import History, TurnHistory, history_of
 from walld.sessions.gate.unreleased import said_before, said_in
 from walld.sessions.gate.workers import Worker
-from walld.sessions.state.account import Unreleased
+from walld.sessions.state.account import Unreleased, calls_in
 from walld.sessions.state.budget import is_exhausted
 from walld.sessions.state.call_account import OPEN, CallAccount
 from walld.sessions.state.events import Event, check_payload
@@ -67,10 +67,11 @@ def explain(
     """The four questions: what was done, what was being said, what is unknown, what may I do.
 
     Arguments are those of `resume()`. state: live | waits | blocked | cut | done (`standing`).
-    asked: messages of the user in order, each with what was answered. done: calls of which it is
-    known what became of them. refused: those that were denied before they could run; denied_...:
-    by whom and why, also of one that is unknown. replaced: those that a later call
-    of the same message took the place of. unknown: those that may have run; running: the same, at
+    asked: messages of the user in order, each with what was answered; said: what the model said
+    last where that is no answer, since it says a call, or more is to come. done: calls of which it
+    is known what became of them. refused: those that were denied before they could run;
+    denied_...: by whom and why, also of one that is unknown. replaced: those that a later call of
+    the same message took the place of. unknown: those that may have run; running: the same, at
     which a living process is. verified: the last entry of each name. spent: budget, tokens.
     model_failed: calls of the model that failed, in order. saying:
     replies that are not released; said_elsewhere: those of turns that went, and that no message of
@@ -127,7 +128,7 @@ def explain(
         "gate": {name: gate[name] for name in ("status", "boundary", "turn", "reasons")},
         "workspace": {name: gate["workspace"][name] for name in ("verdict", "changed")},
         "owner": gate["owner"],
-        "asked": _asked(events, account),
+        "asked": _asked(events, account, _going_on(gate, replies)),
         "done": [
             _closed_call(one, names[id(one)])
             for one in closed
@@ -185,11 +186,22 @@ def _waiting(one: Mapping[str, Any]) -> dict[str, Any]:
     return row | {"content": content, "content_cut": cut}
 
 
-def _asked(events: Sequence[Event], account: History) -> list[dict[str, Any]]:
+def _going_on(gate: Mapping[str, Any], replies: Sequence[Unreleased]) -> set[str | None]:
+    """Turns in which more is to come than the messages of the session have."""
+    is_open = {one["turn"] for one in gate["calls"] if one["may"] != "read_result"}
+    return is_open | {one.turn for one in replies if one.messages}
+
+
+def _asked(
+    events: Sequence[Event], account: History, going_on: Container[str | None]
+) -> list[dict[str, Any]]:
     found = places(events)
     on_path = {events[place].id for place in path(found)}
     became = fates(events)
-    rows = [(turn.submitted.seq, _turn(turn, on_path, became)) for turn in account.turns.values()]
+    rows = [
+        (turn.submitted.seq, _turn(turn, on_path, became, going_on))
+        for turn in account.turns.values()
+    ]
     loose: list[tuple[int, dict[str, Any]]] = []
     of_turns = {id(event) for turn in account.turns.values() for event in turn.spoken}
     for event in account.loose:
@@ -201,7 +213,12 @@ def _asked(events: Sequence[Event], account: History) -> list[dict[str, Any]]:
     return [row for _, row in sorted((*rows, *loose), key=lambda one: one[0])]
 
 
-def _turn(turn: TurnHistory, on_path: set[str], became: Mapping[str, Fate]) -> dict[str, Any]:
+def _turn(
+    turn: TurnHistory,
+    on_path: set[str],
+    became: Mapping[str, Fate],
+    going_on: Container[str | None],
+) -> dict[str, Any]:
     state = turn.state
     row = _row(turn.submitted, submitted_message(turn.submitted), on_path, became)
     row |= {
@@ -212,9 +229,15 @@ def _turn(turn: TurnHistory, on_path: set[str], became: Mapping[str, Fate]) -> d
         "retry_of": state.retry_of,
         "ended_at_ms": None if turn.ended is None else turn.ended.at_ms,
     }
+    last_seq = 0
     for event in turn.spoken:
         if event.type == "message" and event.payload.get("role") == "assistant":
             _answer(row, event, became.get(event.id))
+            last_seq = event.seq
+    if state.state != "completed":
+        journalled = (seq for call in turn.tools for seq in call.seqs.values())
+        if state.turn_id in going_on or max(journalled, default=0) > last_seq:
+            _no_answer(row)
     return row
 
 
@@ -239,11 +262,15 @@ def _row(
         "answer_partial": False,
         "answer_edited": False,
         "answer_gone": "",
+        "said": None,
+        "said_cut": None,
     }
 
 
 def _answer(row: dict[str, Any], event: Event, fate: Fate | None) -> None:
-    """The last words of the model count, as they are now; of what was undone, that it was."""
+    """The last words of the model count, as they are now; of what was undone, that it was. What
+    stands before its call is said, and no answer.
+    """
     gone, edited = fate or ("", None)
     message = event.payload if edited is None else edited
     text, cut = _words(message)
@@ -251,8 +278,17 @@ def _answer(row: dict[str, Any], event: Event, fate: Fate | None) -> None:
         row["answer_gone"] = gone
     elif text:
         row |= {"answer": text, "answer_cut": cut, "answer_gone": gone}
+        row |= {"said": None, "said_cut": None}
         row["answer_partial"] = bool(message.get("_partial"))
         row["answer_edited"] = edited is not None
+    if gone != "undone" and any(not one.get("server") for one in calls_in(message)):
+        _no_answer(row)
+
+
+def _no_answer(row: dict[str, Any]) -> None:
+    if row["answer"] is not None:
+        row |= {"said": row["answer"], "said_cut": row["answer_cut"]}
+        row |= {"answer": None, "answer_cut": None}
 
 
 def _words(message: Mapping[str, Any]) -> tuple[str, int | None]:

@@ -6,6 +6,7 @@ calls (`call_results.py`), what a provider takes (the client's `provider.py`).
 A reply that is not in the session yet stands in its turn: behind the turn's last entry before the
 next submission on the path. So does a recovered one that was appended behind that submission. The
 first are no entries: they go when the entry before them goes, and nothing counts or edits them.
+What an undo took so stays gone, also once it is adopted.
 
 Invariants: pure; events are never lost to a compaction, which changes only what is seen. An undo
 counts messages as they were seen at its place: one that takes a summary off takes what the summary
@@ -18,7 +19,7 @@ malformed does nothing.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Container, Mapping, Sequence
+from collections.abc import Callable, Collection, Container, Mapping, Sequence
 from typing import Any, Final, NamedTuple, TypeAlias
 
 from walld_client.recovered.provider import FORMATS, in_format
@@ -108,23 +109,38 @@ def tell(
         call.still_runs = call.outcome == "unknown" and seen(call, processes or {}) == "running"
     gone = messages_of_gone_replies(calls) if calls.has_gone_replies else []
     placed = {reply.turn for reply in (*unreleased, *(one for one, _ in gone))}
-    if calls.has_recovered and (recovered := _recovered_streams(path)):
-        conversation.turn_of = _turns_of_streams(path)
-        turns = (turn or conversation.turn_of.get(stream) for turn, stream in recovered)
-        placed |= {turn for turn in turns if turn is not None}
-    if placed:
-        for place, event in enumerate(path):
-            conversation.take(place, event)
-            conversation.note(place, event, placed)
-    else:
-        for place, event in enumerate(path):
-            conversation.take(place, event)
+    if calls.has_recovered:
+        placed |= _recovered_turns(conversation, path)
+    _walk(conversation, path, placed)
     if calls.calls or placed:
         said = [*(_not_there(unreleased, events) if unreleased else ()), *gone]
         return conversation.with_calls(calls, said, compacted=compacted, begins=begins)
     if begins is not None:
         begins += enumerate(conversation.listed(compacted=compacted))
     return conversation.seen() if compacted else conversation.whole()
+
+
+def _walk(
+    conversation: Conversation, path: Sequence[Event], placed: Collection[str | None]
+) -> None:
+    """placed: turns in which replies stand, recovered ones too."""
+    if not placed:
+        for place, event in enumerate(path):
+            conversation.take(place, event)
+        return
+    for place, event in enumerate(path):
+        conversation.take(place, event)
+        conversation.note(place, event, placed)
+
+
+def _recovered_turns(conversation: Conversation, path: Sequence[Event]) -> set[str | None]:
+    """Turns of recovered messages that were appended; the conversation is told of their streams."""
+    recovered = _recovered_streams(path)
+    if not recovered:
+        return set()
+    conversation.turn_of = _turns_of_streams(path)
+    turns = (turn or conversation.turn_of.get(stream) for turn, stream in recovered)
+    return {turn for turn in turns if turn is not None}
 
 
 def _recovered_streams(path: Sequence[Event]) -> set[tuple[str | None, str]]:
@@ -174,8 +190,11 @@ def fates(events: Sequence[Event]) -> dict[str, Fate]:
     """
     conversation = Conversation()
     items: dict[str, Item] = {}
-    for place, event in enumerate(path_events(events) if events else ()):
+    path = path_events(events) if events else []
+    placed = _recovered_turns(conversation, path)
+    for place, event in enumerate(path):
         conversation.take(place, event)
+        conversation.note(place, event, placed)
         if event.type in ("message", "turn_submitted"):
             for item in conversation.by_id.get(event.id, ()):
                 items[event.id] = item
@@ -209,8 +228,7 @@ def edit_target(
         return None
     conversation = Conversation()
     path = path_events(events)
-    for place, event in enumerate(path):
-        conversation.take(place, event)
+    _walk(conversation, path, _recovered_turns(conversation, path))
     items = conversation.named(of)
     told = {id(item) for item in (*conversation.items, *conversation.prefix)}
     if items and not any(id(item) in told for item in items):
@@ -291,6 +309,8 @@ class Conversation:
         """Stream -> the turn that it is a reply of."""
         self.starts: dict[str, int] = {}
         """Stream -> where a turn's reply began."""
+        self.undone: dict[str, int] = {}
+        """Turn -> up to where its replies had begun when an undo took the entry before them."""
         self.kept_place = 0
         """Of the first entry that the last compaction kept."""
 
@@ -391,7 +411,11 @@ class Conversation:
                 stay.append(item)
             else:
                 said.append((item.of_turn, message.get("_wal_stream"), message))
-        said += [(reply.turn or "", reply.stream_id, message) for reply, message in unreleased]
+        said += [
+            (turn, reply.stream_id, message)
+            for reply, message in unreleased
+            if not self._is_undone(turn := reply.turn or "", reply.stream_id)
+        ]
         last = len(self.place_of)
         said.sort(key=lambda one: self.starts.get(str(one[1]), last))
         for turn, _, message in said:
@@ -439,12 +463,8 @@ class Conversation:
             return
         if kind == "message":
             self._say(place, event.id, payload)
-            if self.ends and payload.get("_wal_recovered"):
-                turn = event.turn or _turn_of(payload)
-                turn = turn or self.turn_of.get(str(payload.get("_wal_stream")))
-                item = self.by_id[event.id][-1]
-                if turn != self.turn and turn in self.ends and item.place == place:
-                    item.of_turn = turn
+            if (self.ends or self.undone) and payload.get("_wal_recovered"):
+                self._recover(event, self.by_id[event.id][-1], place)
         elif kind == "turn_submitted":
             if payload.get("retry_of") is None:
                 self._say(place, event.id, submitted_message(event))
@@ -459,6 +479,20 @@ class Conversation:
             self._undo(payload["n"])
         else:
             self._compact(place, event)
+
+    def _recover(self, event: Event, item: Item, place: int) -> None:
+        """What was adopted stands where it stood as a reply, or is undone as that was."""
+        stream = str(event.payload.get("_wal_stream"))
+        turn = event.turn or _turn_of(event.payload) or self.turn_of.get(stream)
+        if item.place != place or turn is None:
+            return  # it was said before
+        if self._is_undone(turn, stream):
+            _go(self.items, "undone", len(self.items) - 1)
+        elif turn != self.turn and turn in self.ends:
+            item.of_turn = turn
+
+    def _is_undone(self, turn: str, stream: str) -> bool:
+        return self.starts.get(stream, 0) < self.undone.get(turn, 0)
 
     def _say(self, place: int, entry_id: str, message: dict[str, Any]) -> None:
         item = self._said_before(message)
@@ -529,14 +563,23 @@ class Conversation:
         kept = len(self.items) - self.kept_from
         if count <= kept:
             _go(self.items, "undone", len(self.items) - count)
+            self._undo_replies()
             return
         _go(self.items, "undone", self.kept_from)
         del self.prefix[max(len(self.prefix) - (count - kept), 0) :]
         if not self.prefix:
             _go(self.items, "undone")
+        self._undo_replies()
+        if not self.prefix:
             self.intents.clear()
             self.ends.clear()
             self.kept_from = 0
+
+    def _undo_replies(self) -> None:
+        """Those that stand behind what was undone go with it, whatever comes of their turn."""
+        for turn, end in self.ends.items():
+            if end.last is not None and end.last.gone:
+                self.undone[turn] = len(self.place_of)
 
     def _compact(self, place: int, event: Event) -> None:
         payload = event.payload

@@ -80,7 +80,7 @@ PROJECTIONS: Final[dict[str, _Projection]] = {
     "branches": _Projection(branches, {}),
     "transcript": _Projection(transcript, {}, with_unreleased=True),
     "trace": _Projection(trace, {}, with_unreleased=True),
-    "audit": _Projection(audit, {"replies": (list,), "workers": (list,)}),
+    "audit": _Projection(audit, {"replies": (list,), "workers": (list,), "last_seq": (int,)}),
     "eval": _Projection(evaluation, {"turn": _TEXT}, with_unreleased=True),
     "pending": _Projection(
         _pending,

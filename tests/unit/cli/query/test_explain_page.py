@@ -28,7 +28,7 @@ def told(log: Log, *replies: Unreleased, session: str = "s") -> str:
 
 def test_of_the_four_questions_each_has_an_answer() -> None:
     lines = told(Log()).split("\n")
-    assert lines[0] == "session s:  done  nothing is open"
+    assert lines[0] == "session s:  done  nothing is to be done"
     at = [lines.index(one) for one in HEADINGS]
     assert at == sorted(at)
     assert [lines[one + 1] for one in at] == [

@@ -97,6 +97,16 @@ def test_a_reply_that_is_not_released() -> None:
     assert stands(Log(), replies=[reply()]) == "cut"
 
 
+@pytest.mark.parametrize("status", ["cancelled", "errored"])
+def test_who_cut_a_reply_off_works_on_it_no_more_though_it_lives(status: str) -> None:
+    ended = [reply(status, owner_alive=True)]
+    assert stands(Log(), replies=ended) == "cut"
+    log = working()
+    assert stands(log, replies=ended, workers=[worker(is_asker=True)]) == "live", "its turn goes on"
+    log.add("turn_interrupted", {"reason": "tab closed"}, turn="t")
+    assert stands(log, replies=ended) == "cut"
+
+
 def test_a_living_owner_hides_no_reason_of_a_reply_that_ended() -> None:
     calls = [{"id": "c", "name": "deploy", "arguments": {}, "seq": 2}]
     message = {"role": "assistant", "content": "", "tool_calls": calls}

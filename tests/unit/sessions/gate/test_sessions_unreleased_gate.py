@@ -25,7 +25,7 @@ def reply(turn: str | None, *calls: dict[str, Any], **more: Any) -> Unreleased:
 
 def test_an_id_that_has_replies_alone_is_judged_by_the_same_rules() -> None:
     gate = resume([], replies=[reply(None, {"id": "c", "seq": 2})])
-    assert (gate["status"], gate["turn"], gate["boundary"]) == ("blocked", None, "before_intent")
+    assert (gate["status"], gate["turn"], gate["boundary"]) == ("blocked", None, "started")
     (call,) = gate["calls"]
     assert (call["call_id"], call["may"], call["why"]) == ("c", "ask_user", "undeclared")
     assert gate["replies"] == [
@@ -39,6 +39,8 @@ def test_an_id_that_has_replies_alone_is_judged_by_the_same_rules() -> None:
     done = {"id": "c", "seq": 2, "outcome": "done", "result": "it is up"}
     gate = resume([], replies=[reply(None, done)])
     assert (gate["status"], pending([], replies=[reply(None, done)])) == ("ok", [])
+    assert gate["boundary"] == "observed"
+    assert resume([], replies=[reply(None)])["boundary"] == "before_intent"
 
 
 def test_a_call_that_was_journalled_too_is_one_call() -> None:

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
 from session_log import INTENT, Log
 
+from walld.cli.query.explain_page import render_explanation
+from walld.sessions.gate.pending import pending
 from walld.sessions.gate.workers import Worker
 from walld.sessions.state.account import Unreleased
 from walld.sessions.views.explanation import explain
@@ -41,6 +44,118 @@ def test_each_call_stands_under_one_heading() -> None:
     ]
     assert told["unknown"][0]["since_ms"] == told["may"][0]["since_ms"] == 11_000
     assert told["asked"][0]["ended_at_ms"] == 13_000
+
+
+SAID_BEFORE = {"said": "I deploy now.", "answer": None}
+ITS_ANSWER = {"said": None, "answer": "It is up."}
+
+
+def asks(log: Log, content: str = "I deploy now.", **more: Any) -> None:
+    call = {"id": "c", "name": "deploy", "arguments": {"to": "prod"}}
+    message = {"role": "assistant", "content": content, "tool_calls": [call]} | more
+    log.add("message", message, turn="t")
+
+
+@pytest.mark.parametrize(
+    ("types", "then", "told"),
+    [
+        (None, None, SAID_BEFORE),  # a message alone says the call
+        (("approval:asked",), None, SAID_BEFORE),
+        (("started",), None, SAID_BEFORE),
+        (("started", "finished", "observation"), None, SAID_BEFORE),  # the model has yet to see it
+        (("started", "finished", "observation"), "It is up.", ITS_ANSWER),
+        (("started",), "It is up.", {"said": "It is up.", "answer": None}),  # a call is open
+    ],
+)
+def test_what_the_model_said_before_its_call_is_no_answer(
+    types: tuple[str, ...] | None, then: str | None, told: dict[str, Any]
+) -> None:
+    log = Log()
+    log.submit("t", "deploy it")
+    asks(log)
+    if types is not None:
+        log.tool("t", "c", *types, **DEPLOY, resume_policy="require-user-confirmation")
+    if then is not None:
+        log.add("message", {"role": "assistant", "content": then}, turn="t")
+    log.add("turn_interrupted", {"reason": "agent_lost"}, turn="t")
+    view = explain(log.events)
+    (row,) = view["asked"]
+    assert {name: row[name] for name in told} == told
+    assert (view["gate"]["boundary"] == "answered") == (row["answer"] is not None)
+    drawn = render_explanation(view, width=80, colour=False)
+    assert ("answered:" in drawn, "said:" in drawn) == (bool(row["answer"]), bool(row["said"]))
+
+
+def test_the_words_of_a_turn_that_goes_on_are_no_answer_unless_it_was_completed() -> None:
+    log = Log()
+    log.submit("t", "deploy it")
+    log.add("message", {"role": "assistant", "content": "It is up."}, turn="t")
+    step = {"role": "assistant", "content": "And n", "_wal_stream": "r", "_wal_seq": 1}
+    goes_on = Unreleased("r", "t", [step], status="crashed", owner_alive=False)
+    (row,) = explain(log.events, replies=[goes_on])["asked"]
+    assert (row["answer"], row["said"]) == (None, "It is up.")
+    log.tool("t", "c", **DEPLOY)
+    (row,) = explain(log.events)["asked"]
+    assert (row["answer"], row["said"]) == (None, "It is up."), "it began a call behind them"
+    log.add("turn_completed", {}, turn="t")
+    (row,) = explain(log.events)["asked"]
+    assert (row["answer"], row["said"]) == ("It is up.", None)
+
+
+def test_words_that_were_cut_before_a_call_are_said_and_cut() -> None:
+    log = Log()
+    log.submit("t", "deploy it")
+    asks(log, _partial=True)
+    view = explain(log.events)
+    (row,) = view["asked"]
+    assert (row["said"], row["answer"], row["answer_partial"]) == ("I deploy now.", None, True)
+    assert "said, cut off:" in render_explanation(view, width=80, colour=False)
+
+
+@pytest.mark.parametrize("policy", ["never-rerun", "require-user-confirmation"])
+def test_a_call_that_never_started_before_a_message_that_was_answered_is_taken_off(
+    policy: str,
+) -> None:
+    """No turn is left to resume: `--grant` changed nothing, and pending said run_tool for ever."""
+    log = Log()
+    log.submit("t", "first")
+    log.tool("t", "c", **DEPLOY, resume_policy=policy)
+    log.add("turn_interrupted", {"reason": "user"}, turn="t")
+    log.submit("t2", "second")
+    log.add("message", {"role": "assistant", "content": "so"}, turn="t2")
+    log.add("turn_completed", {}, turn="t2")
+    of = {"turn": "t", "call_id": "c"}
+    if policy != "never-rerun":
+        told = explain(log.events, session="s")
+        assert (told["state"], [one["action"] for one in told["may"]]) == ("waits", ["decide"])
+        assert [one["action"] for one in pending(log.events)] == ["decide_tool"]
+        log.add("tool_settled", {"of": of, "word": "granted"}, leaf=False)
+    told = explain(log.events, session="s")
+    assert (told["state"], pending(log.events)) == ("done", [])
+    (row,) = told["may"]
+    assert (row["action"], row["code"]) == ("settle", "never_started")
+    assert [one["command"] for one in row["commands"]] == ["walld session settle s c --did-not-run"]
+    drawn = render_explanation(told, width=100, colour=False)
+    assert "session s:  done  nothing is to be done" in drawn
+    assert "no turn is left to run it" in drawn
+    assert "who resumes" not in drawn
+    assert "effect: external-write" in drawn
+    log.add("tool_settled", {"of": of, "word": "did_not_run"}, leaf=False)
+    told = explain(log.events, session="s")
+    assert (told["state"], told["may"], pending(log.events)) == ("done", [], [])
+    log.submit("t3", "third")
+    assert [one["action"] for one in pending(log.events)] == ["answer_turn"]
+
+
+def test_what_may_run_while_a_turn_stands_to_be_resumed_is_of_who_resumes() -> None:
+    log = Log()
+    log.submit("t", "first")
+    log.tool("t", "c", **DEPLOY, resume_policy="never-rerun")
+    log.add("turn_interrupted", {"reason": "user"}, turn="t")
+    log.submit("t2", "second")
+    log.add("turn_interrupted", {"reason": "agent_lost"}, turn="t2")
+    assert [one["action"] for one in explain(log.events)["may"]] == ["run", "resume"]
+    assert [one["action"] for one in pending(log.events)] == ["decide_tool", "answer_turn"]
 
 
 def test_who_refused_why_it_is_asked_and_what_waits_to_be_said() -> None:
@@ -192,7 +307,9 @@ def test_content_of_blocks_is_told_as_text() -> None:
     log.say("assistant", [{"type": "tool_use", "id": "c", "name": "n", "input": {}}])
     (row,) = explain(log.events)["asked"]
     assert (row["content"], row["turn"]) == ("look\n[image]\nthere\n5", None)
-    assert row["answer"] == "I see", "what is a call alone is no answer"
+    assert (row["answer"], row["said"]) == (None, "I see"), (
+        "a call alone makes what it follows none"
+    )
 
 
 def test_notes_say_what_is_not_there() -> None:

@@ -8,10 +8,11 @@ import pytest
 from session_log import Log
 
 from walld.sessions.gate.pending import pending
+from walld.sessions.gate.resume import resume
 from walld.sessions.state.account import Unreleased, calls_of_events
 from walld.sessions.views.audit import audit
 from walld.sessions.views.evaluation import evaluation
-from walld.sessions.views.messages import messages
+from walld.sessions.views.messages import messages, undone
 from walld.sessions.views.trace import trace
 from walld.sessions.views.transcript import transcript
 
@@ -183,6 +184,62 @@ def test_they_go_when_the_entry_before_them_goes_and_no_undo_counts_them(log: Lo
     assert len(messages(log.events, unreleased=[said]) or ()) == 2
     log.add("undo", {"n": 1})
     assert messages(log.events, unreleased=[said]) == []
+
+
+@pytest.mark.parametrize("ended", ["before", "behind", "never"])
+@pytest.mark.parametrize("result", [None, "R"])
+@pytest.mark.parametrize("later", [False, True])
+def test_what_an_undo_took_stays_gone_once_it_is_adopted(
+    ended: str, result: str | None, later: bool
+) -> None:
+    """Its words came behind the answer of the turn before, without their user message; where its
+    turn ended behind the undo they did so before they were adopted.
+    """
+    log = Log()
+    log.say("user", "before")
+    log.say("assistant", "earlier answer")
+    log.submit("t1", "deploy")
+    log.add("turn_assistant_started", {"stream_id": "s"}, turn="t1")
+    if ended == "before":
+        log.add("turn_interrupted", {"reason": "user"}, turn="t1")
+    log.add("undo", {"n": 1})
+    if ended == "behind":
+        log.add("turn_interrupted", {"reason": "agent_lost"}, turn="t1")
+    if later:
+        log.submit("t2", "another")
+        log.add("message", {"role": "assistant", "content": "so"}, turn="t2")
+    outcome = {"outcome": "unknown" if result is None else "done", "result": result}
+    said = [step("words", item(**outcome)), step("then more", seq=5, _partial=True)]
+    kept = [("user", "before"), ("assistant", "earlier answer")]
+    kept += [("user", "another"), ("assistant", "so")] if later else []
+    held = reply(*said)
+    assert sent(log, held) == kept
+    calls = [one["outcome"] for one in resume(log.events, replies=[held])["calls"]]
+    for one in said:
+        log.add("message", one | {"_turn": "t1"}, turn="t1", leaf=not later)
+    assert sent(log) == kept
+    for form in ("plain", "anthropic"):
+        told = messages(log.events, form) or []
+        assert not any("words" in str(one) or "then more" in str(one) for one in told)
+    assert [one["outcome"] for one in resume(log.events)["calls"]] == calls, "as open as before"
+    assert undone(log.events) >= {event.id for event in log.events if event.payload in said}
+    log.say("user", "go on")
+    log.add("undo", {"n": 1})
+    assert sent(log) == kept, "what is not there is not counted"
+
+
+def test_a_reply_that_begins_behind_an_undo_is_there(log: Log) -> None:
+    log.add("turn_assistant_started", {"stream_id": "s"}, turn="t1")
+    log.add("message", {"role": "assistant", "content": "not so"}, turn="t1")
+    log.add("undo", {"n": 1})
+    log.add("turn_assistant_started", {"stream_id": "s2"}, turn="t1")
+    first = reply(step("I was"), has_ended=True)
+    second = reply(step("anew", _wal_stream="s2"), stream_id="s2", has_ended=True)
+    kept = [("user", "deploy"), ("assistant", "anew")]
+    assert sent(log, first, second) == kept
+    for one in (*first.messages, *second.messages):
+        log.add("message", one | {"_turn": "t1"}, turn="t1")
+    assert sent(log) == kept
 
 
 def test_a_compaction_cuts_by_their_place(log: Log) -> None:

@@ -161,6 +161,47 @@ def test_calls_of_messages_are_unanswered_too() -> None:
     assert (left["call_id"], left["tool"], left["seq"]) == ("b", "y", 1)
 
 
+@pytest.mark.parametrize("end", ["", "turn_interrupted", "turn_completed"])
+@pytest.mark.parametrize(
+    ("more", "unknown"),
+    [
+        ({"calls": "journal"}, []),  # only said, and its program would have told of a start
+        ({"words": []}, []),
+        ({"words": ["approval:asked"]}, []),
+        ({"words": ["approval:granted"]}, []),
+        ({"words": ["started"]}, ["c"]),
+        ({}, ["c"]),  # only said: nobody promised anything
+    ],
+)
+def test_of_a_call_that_never_started_nothing_is_unknown(
+    more: dict[str, Any], unknown: list[str], end: str
+) -> None:
+    """The audit reads the account that the gate reads, also behind a turn that was completed."""
+    log = Log()
+    log.submit("t", "go", **({"calls": more["calls"]} if "calls" in more else {}))
+    said = {"id": "c", "name": "deploy", "arguments": {"k": 1}}
+    message = {"role": "assistant", "content": "I deploy.", "tool_calls": [said]}
+    log.add("message", message, turn="t")
+    if (words := more.get("words")) is not None:
+        log.tool("t", "c", *words, tool="deploy", arguments={"k": 1}, resume_policy="never-rerun")
+    if end:
+        log.add(end, {"reason": "agent_lost"} if end == "turn_interrupted" else {}, turn="t")
+    assert [one["call_id"] for one in audit(log.events)["turns"][0]["unanswered"]] == unknown
+    gate = resume(log.events)
+    assert [one["call_id"] for one in gate["calls"] if one["outcome"] == "unknown"] == unknown
+
+
+def test_of_a_call_whose_start_may_be_lost_the_audit_knows_as_little_as_the_gate() -> None:
+    log = Log()
+    log.submit("t")
+    log.tool("t", "c", resume_policy="never-rerun")
+    assert audit(log.events)["turns"][0]["unanswered"] == []
+    lost = {"last_seq": log.events[-1].seq + 1}
+    assert [one["outcome"] for one in resume(log.events, **lost)["calls"]] == ["unknown"]
+    (left,) = audit(log.events, **lost)["turns"][0]["unanswered"]
+    assert left["call_id"] == "c"
+
+
 def test_a_call_that_the_provider_ran_is_answered_by_the_assistant() -> None:
     """As Claude Code's file has it: the call in one line of the answer, the result in another."""
     log = Log()
