@@ -548,7 +548,7 @@ def _judged(
         "may": rule.may,
         "why": rule.why,
         "stream": tool.stream if tool.turn is None else None,
-        "settled": None if tool.settled is None else tool.settled.payload["word"],
+        "settled": None if (settled := tool.settled_last) is None else settled.payload["word"],
         "child": tool.child_session,
         "n": name[0],
         "since_ms": tool.since_ms,

@@ -68,6 +68,7 @@ class CallAccount:
         "mixed",
         "model_call",
         "name",
+        "own_seq",
         "progress",
         "said_at",
         "said_in",
@@ -119,6 +120,8 @@ class CallAccount:
         """The application's own words for what it gave: a `tool` message, or a block of one."""
         self.answered_seq = 0
         """Of the entry with those."""
+        self.own_seq = 0
+        """Where its journal, or its reply, last said what it gave."""
         self.given: dict[str, object] = {}
         """Speaker -> what it says the call gave."""
         self.settled: Event | None = None
@@ -191,15 +194,36 @@ class CallAccount:
         return self.word is not None
 
     @property
+    def settled_last(self) -> Event | None:
+        """What somebody settled, where nothing of what it gave was said since: a tool that speaks
+        of its run knows what nobody else can.
+        """
+        settled = self.settled
+        if settled is None or settled.seq < max(self.own_seq, self.answered_seq):
+            return None
+        return settled
+
+    @property
+    def has_not_run(self) -> bool:
+        """It was denied before it could, or somebody said so and no word of its own came since."""
+        settled = self.settled
+        is_settled = settled is not None and settled.payload["word"] == "did_not_run"
+        if settled is not None and is_settled and settled.seq > self.own_seq:
+            return True
+        return self.is_denied and not self.is_denied_late
+
+    @property
     def outcome(self) -> str:
-        """The first that holds: it may have run elsewhere; what somebody settled; a result's word;
-        denied, and it cannot have started; observed; started, or what closed it is lost: unknown;
-        said in an answer that failed: not run; said in a step that was begun anew before it ended:
-        withdrawn; intended, or cut within its arguments: pending; only said: unknown.
+        """The first that holds: it may have run elsewhere; what somebody settled behind all that is
+        said of what it gave; a result's word; denied, and it cannot have started; observed;
+        started, or what closed it is lost: unknown; said in an answer that failed: not run; said in
+        a step that was begun anew before it ended: withdrawn; intended, or cut within its
+        arguments: pending; only said: unknown.
         """
         if self.is_told:
             return "unknown"
-        if self.settled is not None and (said := _SETTLED.get(self.settled.payload["word"])):
+        settled = self.settled_last
+        if settled is not None and (said := _SETTLED.get(settled.payload["word"])):
             return said
         if self.word is not None:
             return self.word
@@ -298,10 +322,14 @@ class CallAccount:
         return max(finished.at_ms - self.at_ms.get("started", self.begun.at_ms), 0)
 
     def result(self) -> tuple[bool, object]:
-        """Whether somebody said what it gave, and the words that go before the others."""
+        """Whether somebody said what it gave, and the words that go before the others; of one that
+        did not run nobody did, whatever was kept.
+        """
+        if self.outcome == "not_run":
+            return False, None
         for speaker in ("message", "observation", "journal", "said", "settled", "child"):
-            if speaker in self.given and (speaker != "settled" or self.outcome != "not_run"):
-                return True, self.given[speaker]  # what did not run gave nothing, whatever was kept
+            if speaker in self.given:
+                return True, self.given[speaker]
         return False, None
 
     @property
@@ -372,7 +400,7 @@ def supersede(calls: Sequence[CallAccount], turns: Mapping[str, str | None]) -> 
     what a person has allowed of the call and what did not run since: a key or a name may be of a
     call with other arguments, which nobody allowed. Arguments that nobody gave are equal to no
     others; null in an intent is given. One that may have run is closed by one that started, the
-    others by an intent; one that was denied before it could closes nothing.
+    others by an intent; one that did not run closes nothing.
     """
     first: dict[str, str] = {}
     of_turn: dict[str, list[CallAccount]] = {}
@@ -388,7 +416,7 @@ def supersede(calls: Sequence[CallAccount], turns: Mapping[str, str | None]) -> 
     for turn, chain in first.items():
         listed = of_turn.get(turn, ())
         for later in listed:
-            if later.intent is None or (later.is_denied and not later.is_denied_late):
+            if later.intent is None or later.has_not_run:
                 continue
             has_run = "started" in later.seqs or later.has_result
             for name in _found_by(later, is_hashed, is_equal=True):

@@ -1,0 +1,165 @@
+"""Whose word counts of a call: the tool's own, or that of who settled it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from session_log import Log
+
+from walld.sessions.gate.pending import pending
+from walld.sessions.gate.resume import resume
+from walld.sessions.state.account import Unreleased
+from walld.sessions.views.explanation import explain
+from walld.sessions.views.messages import messages
+
+PAYS = {"tool": "pay", "arguments": {"a": 1}, "side_effect": "external-write"}
+NEVER = PAYS | {"resume_policy": "never-rerun"}
+CHECKS = PAYS | {"resume_policy": "rerun-after-check"}
+FORMATS = ("openai", "anthropic")
+NOT_RUN = "This call did not run."
+
+
+@pytest.fixture
+def log() -> Log:
+    log = Log()
+    log.submit("t")
+    return log
+
+
+def settle(log: Log, word: str, call_id: str = "c", turn: str | None = "t", **more: Any) -> None:
+    of = {"turn": turn, "call_id": call_id} if turn else {"stream": "s", "call_id": call_id}
+    log.add("tool_settled", {"of": of, "word": word} | more, leaf=False)
+
+
+def finish(log: Log, text: str = "paid", **more: Any) -> None:
+    log.add("tool_finished", {"call_id": "c", "result": text} | more, turn="t")
+
+
+def fail(log: Log) -> None:
+    finish(log, failed=True)
+
+
+def observe(log: Log) -> None:
+    log.add("observation", {"call_id": "c", "text": "paid"}, turn="t")
+
+
+def answer(log: Log) -> None:
+    log.add("message", {"role": "tool", "content": "paid", "tool_call_id": "c"}, turn="t")
+
+
+def cut_off(log: Log) -> None:
+    log.add("tool_finished", {"call_id": "c", "outcome": "timeout", "failed": True}, turn="t")
+
+
+WORDS = {
+    finish: ("done", "paid"),
+    fail: ("failed", "paid"),
+    observe: ("done", "paid"),
+    answer: ("done", "paid"),
+    cut_off: ("timeout", "This call was cut off (timeout); what it had done by then is not known."),
+}
+
+
+def sent(log: Log, *replies: Unreleased) -> list[str]:
+    """What the model is told of the one call, in each format."""
+    openai, anthropic = (messages(log.events, one, unreleased=replies) or [] for one in FORMATS)
+    assert sum(len(one.get("tool_calls", ())) for one in openai) == 1, "the call goes, too"
+    told = [one["content"] for one in openai if one["role"] == "tool"]
+    blocks = [one for message in anthropic for one in message["content"]]
+    told += [one["content"] for one in blocks if one["type"] == "tool_result"]
+    return [one if isinstance(one, str) else one[0]["text"] for one in told]
+
+
+def item(log: Log, *replies: Unreleased) -> dict[str, Any]:
+    plain = messages(log.events, unreleased=replies) or []
+    (one,) = [one for message in plain for one in message.get("tool_calls") or ()]
+    return dict(one)
+
+
+@pytest.mark.parametrize("word", WORDS)
+@pytest.mark.parametrize("said", [True, False])
+def test_the_tools_own_word_goes_before_what_somebody_settled_before(
+    log: Log, word: Any, said: bool
+) -> None:
+    if said:
+        call = {"id": "c", "name": "pay", "arguments": {"a": 1}, "outcome": "unknown"}
+        log.add("message", {"role": "assistant", "content": "", "tool_calls": [call]}, turn="t")
+    log.tool("t", "c", "started", **NEVER)
+    settle(log, "did_not_run")
+    word(log)
+    outcome, text = WORDS[word]
+    assert sent(log) == [text, text]
+    told = item(log)
+    assert told["outcome"] == outcome
+    assert told.get("synthetic") != "not_run"
+    (done,) = explain(log.events)["done"]
+    assert done["outcome"] == outcome
+    (call,) = resume(log.events)["calls"]
+    assert (call["outcome"], call["may"], call["settled"]) == (outcome, "read_result", None)
+
+
+@pytest.mark.parametrize("word", WORDS)
+def test_what_somebody_settles_behind_the_tools_word_counts(log: Log, word: Any) -> None:
+    log.tool("t", "c", "started", **NEVER)
+    word(log)
+    settle(log, "did_not_run")
+    assert sent(log) == [NOT_RUN, NOT_RUN]
+    assert (item(log)["outcome"], item(log)["synthetic"]) == ("not_run", "not_run")
+    assert explain(log.events)["done"][0]["outcome"] == "not_run"
+
+
+def test_the_word_of_a_reply_stands_behind_what_was_settled(log: Log) -> None:
+    """Also once it is a message."""
+    call = {"id": "c", "name": "pay", "arguments": {"a": 1}, "outcome": "done", "result": "paid"}
+    listed = [call | {"seq": 2}]
+    message: dict[str, Any] = {"role": "assistant", "content": "", "tool_calls": listed}
+    message |= {"_wal_stream": "s", "_wal_seq": 1}
+    reply = Unreleased("s", "t", [message], False)
+    settle(log, "did_not_run")
+    assert sent(log, reply) == ["paid", "paid"]
+    assert item(log, reply)["outcome"] == "done"
+    log.add("message", message, turn="t")
+    assert sent(log) == ["paid", "paid"]
+    log.add("message_edit", {"target": log.events[-1].id, "message": message | {"content": "x"}})
+    settle(log, "did_not_run")
+    assert sent(log) == [NOT_RUN, NOT_RUN]
+    log.add("message_edit", {"target": "e3", "message": message | {"content": "y"}})
+    assert sent(log) == [NOT_RUN, NOT_RUN], "an edit says nothing new of it"
+
+
+# --- a retry that did not run ---------------------------------------------------------------------
+
+
+def retried(*stages: str, **risk: Any) -> Log:
+    """A call that may have run, and its retry."""
+    log = Log()
+    log.submit("t")
+    log.tool("t", "o", "started", **risk)
+    log.add("turn_interrupted", {"reason": "x"}, turn="t")
+    log.submit("u", message_id="m-t", retry_of="t")
+    log.tool("u", "n", *stages, **risk)
+    return log
+
+
+@pytest.mark.parametrize(("risk", "may"), [(CHECKS, "check_then_run"), (NEVER, "never")])
+def test_a_retry_that_did_not_run_closes_nothing(risk: dict[str, Any], may: str) -> None:
+    log = retried("started", **risk)
+    assert [one["call_id"] for one in resume(log.events)["calls"]] == ["n"]
+    settle(log, "did_not_run", "n", "u")
+    gate = resume(log.events)
+    told = {one["call_id"]: (one["outcome"], one["may"]) for one in gate["calls"]}
+    assert told["o"] == ("unknown", may)
+    assert [one["call_id"] for one in gate["reasons"]] == ["o"]
+    assert [one["call_id"] for one in explain(log.events)["unknown"]] == ["o"]
+    assert "settle_tool" in [one["action"] for one in pending(log.events)]
+    openai = [
+        one["content"] for one in messages(log.events, "openai") or () if "tool" in one["role"]
+    ]
+    assert openai[0].startswith("No result was recorded")
+    assert openai[1:] == [NOT_RUN]
+    answered = {"role": "tool", "content": "it was skipped", "tool_call_id": "n"}
+    log.add("message", answered, turn="u")
+    assert resume(log.events)["status"] != "ok", "the application's own words are no run"
+    log.add("tool_finished", {"call_id": "n", "result": "paid"}, turn="u")
+    assert resume(log.events)["status"] == "ok", "it did run"
