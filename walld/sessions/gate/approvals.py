@@ -5,7 +5,8 @@ Owns: when a grant has expired, and what it was for. Refuses: who may grant (the
 A grant is for what it names: its `scope` has fields of the intent, and a call of which one is
 another was not allowed. `expires_at` is seconds since 1970; what is no such number has passed. A
 scope that is no object is a note for people. It is for that call wherever it is run next: the equal
-call of a retry takes it over, once, and the first start behind it uses it up.
+call of a retry takes it over, once, and the first start behind it uses it up. A policy's yes renews
+no grant.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ def takes_over(call: CallAccount, doubtful: Container[str], now_ms: int | None) 
     doubtful: ids of entries of calls that may have started: those may have used up their grants.
     """
     allowed = call.grant_of
-    if allowed is None or allowed.grant is None or call.state.state != "intended":
+    if allowed is None or allowed.grant is None or call.stage != "intended":
         return False
     grant = allowed.grant.payload
     is_used = allowed.begun.id in doubtful

@@ -150,7 +150,7 @@ def pending(
         for turn in to_answer
     ]
     for call in waiting:
-        state, is_doubtful = call.state.state, call.begun.id in doubtful
+        state, is_doubtful = call.stage, call.begun.id in doubtful
         action = "settle_tool" if is_doubtful else _ACTIONS.get(state, "settle_tool")
         if action == "decide_tool" and takes_over(call, doubtful, now_ms):
             action = "run_tool"
@@ -190,7 +190,7 @@ def _running(call: CallAccount, processes: Mapping[NamedProcess, str]) -> Worker
 def _of_call(
     call: CallAccount, action: str | None, replies: Sequence[Unreleased]
 ) -> dict[str, Any]:
-    state = call.state.state
+    state = call.stage
     return {
         "action": action,
         "seq": call.begun.seq,

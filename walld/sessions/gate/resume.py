@@ -486,11 +486,12 @@ def _stage_of(call: CallAccount, may_have_started: bool, now_ms: int | None) -> 
         return "denied" if call.outcome == "denied" else "result"
     if call.superseded_by is not None:
         return "superseded"
-    if call.is_undecided and call.state.state != "asked":
+    stage = call.stage
+    if call.is_undecided and stage != "asked":
         return "undecided"
-    if call.state.state == "approved":
+    if stage == "approved":
         return "approved_stale" if is_stale(call, now_ms) else "approved"
-    return "asked" if call.state.state == "asked" else "intended"
+    return "asked" if stage == "asked" else "intended"
 
 
 def _settled_in(
@@ -541,7 +542,7 @@ def _judged(
         "call_id": tool.call_id,
         "intent": None if tool.intent is None else tool.intent.id,
         "tool": tool.state.tool,
-        "state": tool.state.state,
+        "state": tool.stage,
         "outcome": "unknown" if facts.may_have_started else tool.outcome,
         "side_effect": _effect_of(tool),
         "resume_policy": tool.risk[1],
@@ -617,7 +618,7 @@ def _stopped_at(account: History, tools: Sequence[Mapping[str, Any]]) -> tuple[s
         return turn.state.turn_id, "started"
     newest = max(turn.tools, key=lambda tool: max(tool.state.seqs.values()), default=None)
     if newest is not None:
-        return turn.state.turn_id, _BOUNDARIES[newest.state.state]
+        return turn.state.turn_id, _BOUNDARIES[newest.stage]
     said = (one for one in account.calls.calls if one.turn == turn.state.turn_id)
     has_run = any(one.has_result and not one.is_served for one in said)
     return turn.state.turn_id, "observed" if has_run else "before_intent"

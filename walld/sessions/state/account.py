@@ -576,6 +576,7 @@ class Calls:
             return  # it goes back
         call.words.append(event)
         call.mixed |= stage in _GOES_ON and call.begun.seq < self._hole
+        call.policy_allowed |= kind == "tool_decision" and stage == "approved"
         if kind in _TELLS_RESULT:
             call.own_seq = event.seq
         if kind == "tool_finished":

@@ -30,7 +30,9 @@ __all__ = ["OPEN", "CallAccount", "arguments_hash", "json_key", "supersede"]
 OPEN: Final = frozenset(("pending", "unknown"))
 """Outcomes of calls that nobody said the end of."""
 _DECIDES: Final = frozenset(("tool_decision", "tool_approval"))
+_DECIDED: Final = frozenset(("asked", "approved", "denied"))
 _SETTLED: Final = {"ran": "done", "did_not_run": "not_run"}
+_SETTLED_TO: Final = {"granted": "approved", "denied": "denied"}
 _AS_JSON: Final = msgspec.json.Encoder(order="deterministic")
 
 
@@ -69,6 +71,7 @@ class CallAccount:
         "model_call",
         "name",
         "own_seq",
+        "policy_allowed",
         "progress",
         "said_at",
         "said_in",
@@ -120,6 +123,8 @@ class CallAccount:
         """The application's own words for what it gave: a `tool` message, or a block of one."""
         self.answered_seq = 0
         """Of the entry with those."""
+        self.policy_allowed = False
+        """A decision said yes: that is not always one."""
         self.own_seq = 0
         """Where its journal, or its reply, last said what it gave."""
         self.given: dict[str, object] = {}
@@ -246,8 +251,40 @@ class CallAccount:
         return self.intent is not None or self.is_promised or self.is_cut
 
     @property
+    def stage(self) -> str:
+        """Its state; of one that did not start what the words that count make of it."""
+        state = self.state.state
+        if state not in _DECIDED or not self.policy_allowed:
+            return state
+        return self._verdict or ("said" if self.intent is None else "intended")
+
+    @property
+    def _verdict(self) -> str | None:
+        """What was decided last: asked | approved | denied, None where nobody decided.
+
+        A policy's yes takes back what the policy said before. It is no person's: it counts where no
+        person was asked or said more, and the call's own policy does not want one.
+        """
+        said = [(one, tool_state_of(one.type, one.payload)) for one in self.words]
+        said += [(one, _SETTLED_TO.get(one.payload["word"])) for one in self.settlements]
+        wants_person = self.state.resume_policy == "require-user-confirmation"
+        by_person: str | None = None
+        verdict: str | None = None
+        for one, state in sorted(said, key=lambda one: one[0].seq):
+            if state not in _DECIDED:
+                continue
+            if one.type != "tool_decision":
+                by_person = state
+            elif state == "approved" and (by_person is not None or wants_person):
+                state = by_person
+            verdict = state
+        return verdict
+
+    @property
     def is_denied(self) -> bool:
-        """The newest of what was decided, asked and approved is a no."""
+        """The newest of what was decided, asked and approved is a no that stands."""
+        if self.policy_allowed:
+            return self._verdict == "denied"
         seqs = self.state.seqs
         return seqs.get("denied", 0) > max(seqs.get("approved", 0), seqs.get("asked", 0))
 
@@ -286,7 +323,7 @@ class CallAccount:
     @property
     def since_ms(self) -> int:
         """When it came to its state; that a model said it is known where its reply told when."""
-        return self.at_ms.get(self.state.state, self.begun_ms)
+        return self.at_ms.get(self.stage, self.begun_ms)
 
     @property
     def begun_ms(self) -> int:
@@ -339,11 +376,11 @@ class CallAccount:
 
     @property
     def grant(self) -> Event | None:
-        """The newest word that allowed it, of a policy or of a person."""
+        """The newest word of a person that allowed it; without one, of a policy."""
         said = [one for one in self.words if tool_state_of(one.type, one.payload) == "approved"]
         if self.settled is not None and self.settled.payload["word"] == "granted":
             said.append(self.settled)
-        return max(said, key=lambda one: one.seq, default=None)
+        return max(said, key=lambda one: (one.type != "tool_decision", one.seq), default=None)
 
     def denied_by(self) -> tuple[str, object]:
         """Who denied it, and why."""
@@ -443,11 +480,11 @@ def _unused_grant(call: CallAccount) -> CallAccount | None:
     start, and nothing was asked or denied since.
     """
     seqs, grant = call.seqs, call.grant
-    if grant is None:
+    if grant is None or grant.type == "tool_decision":
         is_open = seqs.keys().isdisjoint(("started", "denied", "asked"))
         return call.grant_of if is_open else None
     since = max(seqs.get(one, 0) for one in ("started", "denied", "asked"))
-    return call if grant.seq > since and grant.type != "tool_decision" else None
+    return call if grant.seq > since else None
 
 
 def _found_by(

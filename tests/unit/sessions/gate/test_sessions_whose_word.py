@@ -1,4 +1,4 @@
-"""Whose word counts of a call: the tool's own, or that of who settled it."""
+"""Whose word counts of a call: the tool's own, a person's or a policy's."""
 
 from __future__ import annotations
 
@@ -16,7 +16,9 @@ from walld.sessions.views.messages import messages
 PAYS = {"tool": "pay", "arguments": {"a": 1}, "side_effect": "external-write"}
 NEVER = PAYS | {"resume_policy": "never-rerun"}
 CHECKS = PAYS | {"resume_policy": "rerun-after-check"}
+CONFIRMS = PAYS | {"resume_policy": "require-user-confirmation"}
 FORMATS = ("openai", "anthropic")
+NOW_MS = 2_000_000_000_000
 NOT_RUN = "This call did not run."
 
 
@@ -163,3 +165,96 @@ def test_a_retry_that_did_not_run_closes_nothing(risk: dict[str, Any], may: str)
     assert resume(log.events)["status"] != "ok", "the application's own words are no run"
     log.add("tool_finished", {"call_id": "n", "result": "paid"}, turn="u")
     assert resume(log.events)["status"] == "ok", "it did run"
+
+
+# --- a policy's yes -------------------------------------------------------------------------------
+
+
+def decide(log: Log, verdict: str = "allow") -> None:
+    log.add("tool_decision", {"call_id": "c", "verdict": verdict}, turn="t")
+
+
+def approve(log: Log, state: str, **more: Any) -> None:
+    log.add("tool_approval", {"call_id": "c", "state": state} | more, turn="t")
+
+
+def judged(log: Log, **asked: Any) -> tuple[str, str, str, str]:
+    (call,) = resume(log.events, now_ms=NOW_MS, **asked)["calls"]
+    return call["state"], call["outcome"], call["may"], call["why"]
+
+
+def test_a_policys_yes_is_no_persons(log: Log) -> None:
+    log.tool("t", "c", **CONFIRMS)
+    decide(log)
+    assert judged(log) == ("intended", "pending", "ask_user", "approval_pending")
+    assert pending(log.events)[-1]["action"] == "decide_tool"
+    approve(log, "asked")
+    decide(log)
+    assert judged(log) == ("asked", "pending", "ask_user", "approval_pending")
+    approve(log, "granted")
+    decide(log)
+    assert judged(log) == ("approved", "pending", "run", "never_started")
+    decide(log, "deny")
+    assert judged(log)[1:3] == ("denied", "read_result")
+    decide(log)
+    assert judged(log)[2] == "run", "it takes back its own no, and the person said yes"
+
+
+@pytest.mark.parametrize("policy", [CONFIRMS, CHECKS])
+@pytest.mark.parametrize("by", ["approval", "settle"])
+def test_a_policys_yes_lifts_no_persons_no(log: Log, policy: dict[str, Any], by: str) -> None:
+    log.tool("t", "c", **policy)
+    if by == "settle":
+        settle(log, "denied", note="no!")
+    else:
+        approve(log, "denied", reason="no!")
+    decide(log)
+    assert judged(log) == ("denied", "denied", "read_result", "settled")
+    assert sent(log) == ["The user rejected pay: no!"] * 2
+    assert explain(log.events)["refused"][0]["denied_by"] == "user"
+    approve(log, "asked")
+    decide(log)
+    assert judged(log)[2] == "ask_user", "who was asked anew has not said"
+    approve(log, "granted")
+    assert judged(log)[2] == "run"
+
+
+@pytest.mark.parametrize("stale", [{"expires_at": 1}, {"scope": {"tool": "mail"}}])
+@pytest.mark.parametrize("policy", [CONFIRMS, CHECKS])
+def test_a_policys_yes_renews_no_grant(
+    log: Log, stale: dict[str, Any], policy: dict[str, Any]
+) -> None:
+    log.tool("t", "c", **policy)
+    approve(log, "granted", **stale)
+    decide(log)
+    assert judged(log)[2:] == ("ask_user", "approval_stale")
+
+
+def test_a_policys_yes_counts_where_the_call_leaves_it_to_a_policy(log: Log) -> None:
+    log.tool("t", "c", **CHECKS)
+    for verdict, may in (("ask", "ask_user"), ("allow", "run"), ("deny", "read_result")):
+        decide(log, verdict)
+        assert judged(log)[2] == may
+    decide(log)
+    assert judged(log) == ("approved", "pending", "run", "never_started")
+    log.add("tool_started", {"call_id": "c"}, turn="t")
+    assert judged(log)[1:3] == ("unknown", "check_then_run")
+
+
+def test_a_start_behind_a_persons_no_is_of_that_call(log: Log) -> None:
+    """What the journal takes is what happened, whoever forbade it."""
+    log.tool("t", "c", **CHECKS)
+    approve(log, "denied")
+    decide(log)
+    log.add("tool_started", {"call_id": "c"}, turn="t")
+    assert judged(log) == ("started", "unknown", "never", "may_have_run")
+
+
+def test_a_retry_has_the_grant_whatever_its_policy_said_of_it() -> None:
+    log = retried(**CONFIRMS)
+    settle(log, "granted", "o")
+    log.add("turn_interrupted", {"reason": "x"}, turn="u")
+    log.submit("v", message_id="m-t", retry_of="u")
+    log.tool("v", "n", **CONFIRMS)
+    log.add("tool_decision", {"call_id": "n", "verdict": "allow"}, turn="v")
+    assert {one["turn"]: one["may"] for one in resume(log.events)["calls"]}["v"] == "run"
