@@ -155,7 +155,7 @@ def pending(
         if action == "decide_tool" and takes_over(call, doubtful, now_ms):
             action = "run_tool"
         elif action == "run_tool" and (call.is_undecided or is_stale(call, now_ms)):
-            action = "decide_tool"
+            action = "settle_tool" if call.outcome == "unknown" else "decide_tool"
         if action == "run_tool" and call.turn in retried:
             continue
         if (worker := others.get(call.turn or "")) is not None:

@@ -1,4 +1,4 @@
-"""Whose word counts of a call: the tool's own, a person's or a policy's."""
+"""Whose word counts of a call: the tool's own, a person's, a policy's; and what a grant is for."""
 
 from __future__ import annotations
 
@@ -258,3 +258,74 @@ def test_a_retry_has_the_grant_whatever_its_policy_said_of_it() -> None:
     log.tool("v", "n", **CONFIRMS)
     log.add("tool_decision", {"call_id": "n", "verdict": "allow"}, turn="v")
     assert {one["turn"]: one["may"] for one in resume(log.events)["calls"]}["v"] == "run"
+
+
+# --- a policy of now, and what is granted of a call without an intent -----------------------------
+
+
+def test_what_was_allowed_and_is_asked_anew_has_not_expired(log: Log) -> None:
+    log.tool("t", "c", **CHECKS)
+    approve(log, "granted", expires_at=NOW_MS, scope={"tool": "pay"})
+    asks = {"tools": {"pay": "ask"}}
+    gate = resume(log.events, now_ms=NOW_MS, policy=asks)
+    told = explain(log.events, now_ms=NOW_MS, policy=asks)
+    texts = [gate["reasons"][0]["message"], told["may"][0]["what"]]
+    assert gate["calls"][0]["why"] == "approval_pending"
+    for text in texts:
+        assert "it was allowed, and the policy that was given asks" in text
+        assert "expired" not in text
+    late = resume(log.events, now_ms=1000 * NOW_MS, policy=asks)
+    assert "has expired" in late["reasons"][0]["message"]
+
+
+@pytest.mark.parametrize("turn", ["t", None])
+@pytest.mark.parametrize("gone", [{"expires_at": 1}, {"scope": {"tool": "mail"}}])
+def test_a_stale_grant_of_a_call_that_was_only_said_may_be_given_again(
+    log: Log, turn: str | None, gone: dict[str, Any]
+) -> None:
+    call = {"id": "c", "name": "pay", "arguments": '{"a": 1}', "outcome": "unknown"}
+    call |= {"side_effect": "external-write", "resume_policy": "never-rerun"}
+    said = {"role": "assistant", "content": "", "tool_calls": [call], "_wal_stream": "s"}
+    log.add("message", said | {"_wal_seq": 1}, **({"turn": turn} if turn else {}))
+    before = resume(log.events, now_ms=NOW_MS)
+    assert before["calls"][0]["settle"] == ["ran", "did_not_run", "granted"]
+    settle(log, "granted", turn=turn, **gone)
+    gate = resume(log.events, now_ms=NOW_MS)
+    assert gate["calls"][0]["settle"] == ["ran", "did_not_run", "granted"]
+    assert gate["reasons"][0]["message"] == before["reasons"][0]["message"]
+    assert pending(log.events, now_ms=NOW_MS)[-1]["action"] == "settle_tool"
+    commands = explain(log.events, now_ms=NOW_MS)["may"][0]["commands"]
+    assert any(one["command"].endswith("--grant") for one in commands)
+    settle(log, "granted", turn=turn)
+    assert resume(log.events, now_ms=NOW_MS)["calls"][0]["why"] == "granted"
+
+
+SAID = {"side_effect": "network", "resume_policy": "never-rerun", "key": "k"}
+
+
+@pytest.mark.parametrize(
+    ("scope", "fits"),
+    [
+        ({"tool": "pay"}, True),
+        ({"call_id": "c", "arguments": {"a": 1}}, True),
+        ({"side_effect": "network", "resume_policy": "never-rerun", "key": "k"}, True),
+        ({"tool": "mail"}, False),
+        ({"arguments": {"a": 2}}, False),
+        ({"idempotency": "safe"}, False),
+        ({"environment": "prod"}, False),
+    ],
+)
+@pytest.mark.parametrize("is_kept", [True, False])
+def test_a_scope_is_of_what_said_the_call(
+    log: Log, scope: dict[str, Any], fits: bool, is_kept: bool
+) -> None:
+    """is_kept: the message is there; else what is left of the reply, with a hash."""
+    if is_kept:
+        call = {"id": "c", "name": "pay", "arguments": '{"a": 1}', "outcome": "unknown"} | SAID
+        log.add("message", {"role": "assistant", "content": "", "tool_calls": [call]}, turn="t")
+    else:
+        hashed = "015abd7f5cc57a2dd94b7590f04ad8084273905ee33ec5cebeae62276a97f862"
+        call = {"call_id": "c", "name": "pay", "outcome": "unknown", "arguments_hash": hashed}
+        log.add("model_call", {"stream": "s", "calls": [call | SAID]}, turn="t", leaf=False)
+    settle(log, "granted", scope=scope)
+    assert (resume(log.events)["status"] == "ok") == fits
