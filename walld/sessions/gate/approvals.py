@@ -34,7 +34,7 @@ def was_granted_again(call: CallAccount) -> bool:
     settled = call.settled
     if settled is None or settled.payload.get("word") != "granted":
         return False
-    return settled.seq > call.seqs.get("started", 0)
+    return settled.seq > max(call.seqs.get("started", 0), call.used_seq)
 
 
 def takes_over(call: CallAccount, doubtful: Container[str], now_ms: int | None) -> bool:

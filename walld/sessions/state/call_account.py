@@ -83,6 +83,7 @@ class CallAccount:
         "supersedes",
         "told_seq",
         "turn",
+        "used_seq",
         "word",
         "words",
     )
@@ -152,6 +153,8 @@ class CallAccount:
         self.grant_of: CallAccount | None = None
         """An equal call of an earlier turn, which a person allowed and which did not run since:
         that word is for this one now."""
+        self.used_seq = 0
+        """Where a call that took its grant over was started."""
 
     @property
     def child_session(self) -> str | None:
@@ -201,12 +204,13 @@ class CallAccount:
     @property
     def settled_last(self) -> Event | None:
         """What somebody settled, where nothing of what it gave was said since: a tool that speaks
-        of its run knows what nobody else can.
+        of its run knows what nobody else can. None of a grant that a start used up.
         """
         settled = self.settled
         if settled is None or settled.seq < max(self.own_seq, self.answered_seq):
             return None
-        return settled
+        used_seq = max(self.seqs.get("started", 0), self.used_seq)
+        return None if settled.payload["word"] == "granted" and settled.seq < used_seq else settled
 
     @property
     def has_not_run(self) -> bool:
@@ -453,14 +457,18 @@ def supersede(calls: Sequence[CallAccount], turns: Mapping[str, str | None]) -> 
     for turn, chain in first.items():
         listed = of_turn.get(turn, ())
         for later in listed:
-            if later.intent is None or later.has_not_run:
+            if later.intent is None:
                 continue
             has_run = "started" in later.seqs or later.has_result
             for name in _found_by(later, is_hashed, is_equal=True):
-                if (allowed := granted.get((chain, *name))) is not None:
-                    later.grant_of = allowed
-                    for other in _found_by(allowed, is_hashed, is_equal=True):
-                        granted.pop((chain, *other), None)
+                allowed = granted.get((chain, *name))
+                if allowed is None or (later.has_not_run and not _uses_up(later, allowed)):
+                    continue
+                later.grant_of, allowed.used_seq = allowed, later.seqs.get("started", 0)
+                for other in _found_by(allowed, is_hashed, is_equal=True):
+                    granted.pop((chain, *other), None)
+            if later.has_not_run:
+                continue
             for name in (*_found_by(later, is_hashed), ("named", later.supersedes)):
                 for there in (pending, unknown) if has_run else (pending,):
                     for call in there.pop((chain, *name), ()):
@@ -473,6 +481,11 @@ def supersede(calls: Sequence[CallAccount], turns: Mapping[str, str | None]) -> 
                 if (allowed := _unused_grant(call)) is not None:
                     for name in _found_by(call, is_hashed, is_equal=True):
                         granted[chain, *name] = allowed
+
+
+def _uses_up(later: CallAccount, allowed: CallAccount) -> bool:
+    """It was started behind what a person allowed."""
+    return allowed.grant is not None and allowed.grant.seq < later.seqs.get("started", 0)
 
 
 def _unused_grant(call: CallAccount) -> CallAccount | None:
