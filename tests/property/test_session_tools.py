@@ -44,6 +44,7 @@ STEPS = {
     "grant": ("tool_approval", {"state": "granted"}),
     "deny": ("tool_approval", {"state": "denied"}),
     "decide": ("tool_decision", {"verdict": "deny"}),
+    "allow": ("tool_decision", {"verdict": "allow"}),
     "start": ("tool_started", {}),
     "finish": ("tool_finished", {}),
     "fail": ("tool_finished", {"failed": True}),
@@ -54,12 +55,14 @@ LEADS = {
     "grant": "approved",
     "deny": "denied",
     "decide": "denied",
+    "allow": "approved",
     "start": "started",
     "finish": "finished",
     "fail": "failed",
     "observe": "observed",
 }
-DECISIONS = {"ask", "grant", "deny", "decide"}
+DECISIONS = {"ask", "grant", "deny", "decide", "allow"}
+BY_PERSON = {"ask", "grant", "deny"}
 RESULTS = {"finish", "fail", "observe"}
 ONWARD = {
     "intended": DECISIONS | RESULTS | {"start"},
@@ -89,6 +92,7 @@ class Call:
         self.effect, self.policy = effect, policy
         self.state = "intended"
         self.been: list[str] = []
+        self.decided: list[str] = []
 
     def may(self, step: str, ended: bool) -> bool:
         """Whether the step may come."""
@@ -106,6 +110,35 @@ class Call:
         if decided[-1:] == ["denied"]:
             return "denied"
         return "done" if "observed" in self.been else "pending"
+
+    @property
+    def stands(self) -> str | None:
+        """What was decided of it, where a policy's yes is no person's."""
+        person = stands = None
+        for step in self.decided:
+            if step in BY_PERSON:
+                stands = person = LEADS[step]
+            elif step == "decide":
+                stands = "denied"
+            else:
+                alone = None if self.policy == "require-user-confirmation" else "approved"
+                stands = person or alone
+        return stands
+
+    @property
+    def stage(self) -> str:
+        """As the account has it."""
+        is_decided = self.state in ("asked", "approved", "denied")
+        return self.stands or "intended" if is_decided else self.state
+
+    @property
+    def told(self) -> str:
+        """Its outcome as the account has it."""
+        if self.stands == "denied" and not {"finished", "failed", "started"} & {*self.been}:
+            return "denied"
+        if self.outcome in ("unknown", "denied"):
+            return "done" if "observed" in self.been else self.outcome.replace("denied", "pending")
+        return self.outcome
 
 
 class Tools(RuleBasedStateMachine):
@@ -166,6 +199,7 @@ class Tools(RuleBasedStateMachine):
         assert problem is None, (step, known.state, problem)
         known.state = LEADS[step]
         known.been.append(known.state)
+        known.decided += [step] if step in DECISIONS else []
 
     @rule(turn=turns, call=ids)
     def observe_by_name(self, turn: str, call: str) -> None:
@@ -197,17 +231,15 @@ class Tools(RuleBasedStateMachine):
             own = found.newest(turn, call)
             assert own is not None
             assert own.state == tool, "the account follows the journal"
-            assert own.closed == tool.closed
+            assert own.stage == known.stage
+            assert own.closed == (known.stage in CLOSED)
         told = [tool["outcome"] for part in transcript(self.log.events) for tool in part["tools"]]
         every = [*self.earlier, *self.calls.values()]
-        assert sorted(told) == sorted(
-            "done" if call.outcome == "unknown" and "observed" in call.been else call.outcome
-            for call in every
-        )
+        assert sorted(told) == sorted(call.told for call in every)
         facts = audit(self.log.events)
         unanswered = sum(len(turn["unanswered"]) for turn in facts["turns"])
         assert unanswered == sum(
-            call.state not in CLOSED and call.outcome == "unknown" for call in self.calls.values()
+            call.stage not in CLOSED and call.outcome == "unknown" for call in self.calls.values()
         )
         assert facts["malformed"] == []
 
@@ -217,7 +249,7 @@ class Tools(RuleBasedStateMachine):
             name: call
             for name, call in self.calls.items()
             if call.state == "started"
-            or (call.state not in CLOSED and self.ends.get(name[0]) != "completed")
+            or (call.stage not in CLOSED and self.ends.get(name[0]) != "completed")
         }
         waits = pending(self.log.events)
         is_resumed = any(one["action"] == "answer_turn" for one in waits)
@@ -245,8 +277,8 @@ def is_due(call: Call) -> bool:
 def assert_safe(call: Call, may: str, verdict: str) -> None:
     """What the gate may never say, and what it says for certain."""
     if call.state != "started":
-        asks = call.state == "asked"
-        asks = asks or (call.state == "intended" and call.policy == "require-user-confirmation")
+        asks = call.stage == "asked"
+        asks = asks or (call.stage == "intended" and call.policy == "require-user-confirmation")
         assert may == ("ask_user" if asks else "replay")
         return
     assert (may == "never") == (call.policy == "never-rerun")

@@ -131,6 +131,44 @@ def test_a_call_that_waited_for_a_person_may_run_once_one_says_so(
     assert session.resume_check()["status"] == "ok", "it is denied: nothing is left to ask"
 
 
+def test_the_tools_own_word_comes_behind_a_persons(daemon: DaemonProcess, session: Any) -> None:
+    """What a person took for not run came back: it is what the model sees, and is open no more."""
+    assert settle(daemon, "c1", "--did-not-run").returncode == 0
+    assert sent(session) == "This call did not run."
+    turn = session.turn(session.resume_check()["turn"])
+    turn.tool_finished("c1", "deployed")
+    assert sent(session) == "deployed"
+    assert "deployed" in str(session.messages("anthropic"))
+    gate = session.resume_check()
+    assert [(one["outcome"], one["may"]) for one in gate["calls"]] == [("done", "read_result")]
+    assert [one["outcome"] for one in session.explain()["done"]] == ["done"]
+    again = settle(daemon, "c1", "--did-not-run")
+    assert (again.returncode, b"unknown_call" in again.stderr) == (1, True), again.stderr
+    assert sent(session) == "deployed"
+
+
+def test_a_retry_that_did_not_run_leaves_the_first_open(
+    daemon: DaemonProcess, session: Any, make_agent: Callable[..., Obedient]
+) -> None:
+    assert settle(daemon, "c1", "--grant").returncode == 0
+    agent = make_agent(daemon)
+    agent.do("session = client.session('s'); turn = session.resume()")
+    agent.do(STARTED.partition("message_id='m')")[2].replace("'c1'", "'c2'"))
+    agent.kill()
+    until(lambda: session.resume_check()["owner"] is None, "its process is gone")
+    assert [one["call_id"] for one in session.resume_check()["calls"]] == ["c2"]
+    assert settle(daemon, "c2", "--did-not-run").returncode == 0
+    gate = session.resume_check()
+    assert (gate["status"], gate["calls"][0]["call_id"]) == ("blocked", "c1")
+    assert gate["calls"][0]["why"] == "may_have_run", "its grant was used up by the start of c2"
+    assert [one["call_id"] for one in session.explain()["unknown"]] == ["c1"]
+    told = [one["content"] for one in session.messages("openai") if one["role"] == "tool"]
+    assert told[0].startswith("No result was recorded")
+    assert told[1:] == ["This call did not run."]
+    assert settle(daemon, "c1", "--grant").returncode == 0
+    assert session.resume_check()["calls"][0]["why"] == "granted", "anew"
+
+
 def test_what_is_denied_is_never_run(daemon: DaemonProcess, session: Any) -> None:
     assert settle(daemon, "c1", "--deny", "--note", "not on a Friday").returncode == 0
     gate = session.resume_check()

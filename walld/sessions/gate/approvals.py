@@ -2,10 +2,11 @@
 
 Owns: when a grant has expired, and what it was for. Refuses: who may grant (the application).
 
-A grant is for what it names: its `scope` has fields of the intent, and a call of which one is
-another was not allowed. `expires_at` is seconds since 1970; what is no such number has passed. A
-scope that is no object is a note for people. It is for that call wherever it is run next: the equal
-call of a retry takes it over, once, and the first start behind it uses it up.
+A grant is for what it names: its `scope` has fields of the intent, or of what said the call where
+it has none, and a call of which one is another was not allowed. `expires_at` is seconds since 1970;
+what is no such number has passed. A scope that is no object is a note for people. It is for that
+call wherever it is run next: the equal call of a retry takes it over, once, and the first start
+behind it uses it up. A policy's yes renews no grant.
 """
 
 from __future__ import annotations
@@ -13,8 +14,9 @@ from __future__ import annotations
 from collections.abc import Container, Mapping, Sequence
 from typing import Any, TypeGuard
 
-from walld.sessions.state.call_account import CallAccount, json_key
-from walld.sessions.state.events import Event
+from walld.sessions.state.account import UNDECLARED
+from walld.sessions.state.call_account import CallAccount, arguments_hash, json_key
+from walld.sessions.state.events import FINER_EFFECTS, Event
 
 __all__ = ["is_stale", "next_expiry", "takes_over", "was_granted_again"]
 
@@ -32,7 +34,7 @@ def was_granted_again(call: CallAccount) -> bool:
     settled = call.settled
     if settled is None or settled.payload.get("word") != "granted":
         return False
-    return settled.seq > call.seqs.get("started", 0)
+    return settled.seq > max(call.seqs.get("started", 0), call.used_seq)
 
 
 def takes_over(call: CallAccount, doubtful: Container[str], now_ms: int | None) -> bool:
@@ -41,7 +43,7 @@ def takes_over(call: CallAccount, doubtful: Container[str], now_ms: int | None) 
     doubtful: ids of entries of calls that may have started: those may have used up their grants.
     """
     allowed = call.grant_of
-    if allowed is None or allowed.grant is None or call.state.state != "intended":
+    if allowed is None or allowed.grant is None or call.stage != "intended":
         return False
     grant = allowed.grant.payload
     is_used = allowed.begun.id in doubtful
@@ -77,8 +79,27 @@ def _is_for(grant: Mapping[str, Any], call: CallAccount) -> bool:
     scope = grant.get("scope")
     if not isinstance(scope, dict):
         return True
-    intent = {} if call.intent is None else call.intent.payload
+    told = _said_of(call) if call.intent is None else call.intent.payload
+    kept = call.arguments_hash
     return all(
-        name in intent and json_key(intent[name]) == json_key(value)
+        arguments_hash(value) == kept
+        if name == "arguments" and call.arguments is None and kept is not None
+        else name in told and json_key(told[name]) == json_key(value)
         for name, value in scope.items()
     )
+
+
+def _said_of(call: CallAccount) -> dict[str, object]:
+    """What an intent would have, of a call that was only said."""
+    side_effect = call.effect if call.effect in FINER_EFFECTS else call.state.side_effect
+    said = {
+        "call_id": call.call_id,
+        "tool": call.name,
+        "arguments": call.arguments,
+        "side_effect": side_effect,
+        "resume_policy": call.state.resume_policy,
+        "idempotency": call.idempotency,
+        "key": call.key,
+    }
+    unknown = (None, UNDECLARED)
+    return {name: value for name, value in said.items() if value not in unknown}

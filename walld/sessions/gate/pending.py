@@ -152,12 +152,12 @@ def pending(
         for turn in to_answer
     ]
     for call in waiting:
-        state, is_doubtful = call.state.state, call.begun.id in doubtful
+        state, is_doubtful = call.stage, call.begun.id in doubtful
         action = "settle_tool" if is_doubtful else _ACTIONS.get(state, "settle_tool")
         if action == "decide_tool" and takes_over(call, doubtful, now_ms):
             action = "run_tool"
         elif action == "run_tool" and (call.is_undecided or is_stale(call, now_ms)):
-            action = "decide_tool"
+            action = "settle_tool" if call.outcome == "unknown" else "decide_tool"
         if action == "run_tool" and (call.turn in retried or not to_answer):
             continue
         if action == "decide_tool" and not to_answer and not _is_asked(call, now_ms):
@@ -199,7 +199,7 @@ def _running(call: CallAccount, processes: Mapping[NamedProcess, str]) -> Worker
 def _of_call(
     call: CallAccount, action: str | None, replies: Sequence[Unreleased]
 ) -> dict[str, Any]:
-    state = call.state.state
+    state = call.stage
     return {
         "action": action,
         "seq": call.begun.seq,

@@ -36,7 +36,7 @@ from typing import Any, Final
 from walld_client.limits import PREVIEW_CHARS_MAX
 
 from walld.sessions.gate.approvals import is_stale, takes_over, was_granted_again
-from walld.sessions.gate.call_rules import CallFacts, rule_of
+from walld.sessions.gate.call_rules import CallFacts, is_asked_anew, rule_of
 from walld.sessions.gate.children import child_reasons, child_word
 from walld.sessions.gate.pending import is_answered, open_tools
 from walld.sessions.gate.policy_now import words_of
@@ -57,7 +57,13 @@ from walld.sessions.state.account import Unreleased
 from walld.sessions.state.budget import is_exhausted, last_budget
 from walld.sessions.state.call_account import OPEN, CallAccount
 from walld.sessions.state.errors import BadArgument
-from walld.sessions.state.events import FINER_EFFECTS, UNKNOWN, Event, check_payload
+from walld.sessions.state.events import (
+    CAME_FROM,
+    FINER_EFFECTS,
+    UNKNOWN,
+    Event,
+    check_payload,
+)
 from walld.sessions.state.path import path_events
 
 __all__ = ["has_written", "resume"]
@@ -99,6 +105,7 @@ _ASKS: Final = {
 _BECAUSE: Final = {
     "policy_denies": "the policy that was given denies it",
     "approval_stale": "what allowed it has expired, or was for something else: ask the user anew",
+    "asked_anew": "it was allowed, and the policy that was given asks the user anew",
     "still_runs": "the process that it started still runs: wait for its end, or end it",
     "cannot_see": (
         "it may have run, and its process cannot be seen from here: the user must say whether it"
@@ -297,8 +304,8 @@ def _of_calls(
         if told["may"] not in _ASKS or told["why"] in ("at_work", "child"):
             continue  # of one that somebody is at, its worker is the reason
         verdict, asks = _ASKS[told["may"]]
-        asks = _BECAUSE.get(told["why"], asks)
-        how = _SAID if told["state"] == "said" else "" if id(call) in within_reach else _BY
+        asks = _BECAUSE.get("asked_anew" if is_asked_anew(told) else told["why"], asks)
+        how = _SAID if _is_only_said(call) else "" if id(call) in within_reach else _BY
         how += command and f": {command}"
         reasons.append(
             _reason(
@@ -447,8 +454,13 @@ def _facts_of(
 
 def _is_known(call: CallAccount, doubtful: Container[str]) -> bool:
     """It is of this session, and nothing that may be of it is lost."""
-    is_here = call.intent is not None or call.state.state == "said"
+    is_here = call.intent is not None or _is_only_said(call)
     return is_here and call.begun.id not in doubtful
+
+
+def _is_only_said(call: CallAccount) -> bool:
+    """In this session, and no journal has it."""
+    return call.intent is None and call.begun.type not in CAME_FROM
 
 
 def _words_for(call: CallFacts, *, is_known: bool) -> list[str]:
@@ -487,11 +499,12 @@ def _stage_of(call: CallAccount, may_have_started: bool, now_ms: int | None) -> 
         return "denied" if call.outcome == "denied" else "result"
     if call.superseded_by is not None:
         return "superseded"
-    if call.is_undecided and call.state.state != "asked":
+    stage = call.stage
+    if call.is_undecided and stage != "asked":
         return "undecided"
-    if call.state.state == "approved":
+    if stage == "approved":
         return "approved_stale" if is_stale(call, now_ms) else "approved"
-    return "asked" if call.state.state == "asked" else "intended"
+    return "asked" if stage == "asked" else "intended"
 
 
 def _settled_in(
@@ -542,14 +555,14 @@ def _judged(
         "call_id": tool.call_id,
         "intent": None if tool.intent is None else tool.intent.id,
         "tool": tool.state.tool,
-        "state": tool.state.state,
+        "state": tool.stage,
         "outcome": "unknown" if facts.may_have_started else tool.outcome,
         "side_effect": _effect_of(tool),
         "resume_policy": tool.risk[1],
         "may": rule.may,
         "why": rule.why,
         "stream": tool.stream if tool.turn is None else None,
-        "settled": None if tool.settled is None else tool.settled.payload["word"],
+        "settled": None if (settled := tool.settled_last) is None else settled.payload["word"],
         "child": tool.child_session,
         "n": name[0],
         "since_ms": tool.since_ms,
@@ -618,7 +631,7 @@ def _stopped_at(account: History, tools: Sequence[Mapping[str, Any]]) -> tuple[s
         return turn.state.turn_id, "started"
     newest = max(turn.tools, key=lambda tool: max(tool.state.seqs.values()), default=None)
     if newest is not None:
-        return turn.state.turn_id, _BOUNDARIES[newest.state.state]
+        return turn.state.turn_id, _BOUNDARIES[newest.stage]
     said = (one for one in account.calls.calls if one.turn == turn.state.turn_id)
     has_run = any(one.has_result and not one.is_served for one in said)
     return turn.state.turn_id, "observed" if has_run else "before_intent"

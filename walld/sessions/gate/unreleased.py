@@ -66,7 +66,7 @@ def reply_of(call: CallAccount, replies: Sequence[Unreleased]) -> Unreleased | N
 
 def said_at_ms(call: CallAccount, replies: Sequence[Unreleased]) -> int | None:
     """When a reply that is not released said it, where it is one that says no more than that."""
-    if call.state.state != "said" or call.said_at is None:
+    if call.intent is not None or call.said_at is None:
         return None
     stream, seq = call.said_at.get("stream"), call.said_at.get("seq")
     told = next((one for one in replies if one.stream_id == stream), None)

@@ -63,6 +63,7 @@ _CUT_OFF: Final = frozenset(("timeout", "cancelled"))
 _WITH_WORD: Final = frozenset(("journal", "said"))
 """Speakers whose word of a result goes before that of its message."""
 _LISTS: Final = ("messages", "replacement")
+_TELLS_RESULT: Final = frozenset(("tool_finished", "observation"))
 _GOES_ON: Final = frozenset(("asked", "approved", "started"))
 _WORDS: Final = {"finished": "done", "failed": "failed"}
 UNDECLARED: Final = "undeclared"
@@ -255,7 +256,7 @@ class Calls:
         for turn, begun, reply in self._said_ahead:
             self._end_ahead(turn, begun, reply)
         for of_turn, one in self._gone_results:
-            self._bring(of_turn, one)
+            self._bring(of_turn, one, self._last_seq + 1)
         unsettled, self._unsettled = self._unsettled, []
         for event in unsettled:
             _TAKES[event.type](self, event)
@@ -296,7 +297,7 @@ class Calls:
         if payload["role"] == "assistant":
             self._say_all(turn, payload, event, is_new=True)
             if payload.get("tool_results"):
-                self._brought(turn, payload["tool_results"])
+                self._brought(turn, payload["tool_results"], event.seq)
                 self._brought_by.add(_step_of(payload))
             if not isinstance(payload.get("content"), list):
                 return
@@ -325,9 +326,9 @@ class Calls:
     def _end_ahead(self, turn: str, begun: Event, reply: Unreleased) -> None:
         for message in reply.messages:
             for one in calls_in(message):
-                _take_result(self.of_item[id(one)], one)
+                _take_result(self.of_item[id(one)], one, self._last_seq + 1)
             if _step_of(message) not in self._brought_by:  # else it is an entry, too
-                self._brought(turn, message.get("tool_results"))
+                self._brought(turn, message.get("tool_results"), self._last_seq + 1)
         for one, has_ended in reply.earlier:
             name, arguments = _named(one)
             known = self._known(turn, one["id"])
@@ -343,15 +344,15 @@ class Calls:
                 self._exact[exact] = call
                 if isinstance(one.get("seq"), int):
                     call.said_at = {"stream": reply.stream_id, "seq": one["seq"]}
-            _take_result(call, one)
+            _take_result(call, one, self._last_seq + 1)
 
-    def _brought(self, turn: str | None, results: object) -> None:
+    def _brought(self, turn: str | None, results: object, seq: int) -> None:
         """By a reply whose adapter sees requests alone: of calls that it does not say."""
         for one in _dicts(results):
             call = self._answerable_call(turn, str(one.get("id")))
             word = _result_word(one)
             if call is not None and not call.has_result and word is not None:
-                call.given["said"], call.word = one.get("result"), word
+                call.given["said"], call.word, call.own_seq = one.get("result"), word, seq
 
     # --- what is left of a reply that went --------------------------------------------------------
 
@@ -363,14 +364,14 @@ class Calls:
             if isinstance(one.get("call_id"), str):
                 self._say_gone(turn, payload, one, event)
         for one in _dicts(payload.get("results")):
-            if not self._bring(turn, one):
+            if not self._bring(turn, one, event.seq):
                 self._gone_results.append((turn, one))
 
-    def _bring(self, turn: str | None, one: Mapping[str, Any]) -> bool:
+    def _bring(self, turn: str | None, one: Mapping[str, Any], seq: int) -> bool:
         """The word of a result whose text went with its reply. False: nobody said that call."""
         call, outcome = self._answerable_call(turn, str(one.get("call_id"))), one.get("outcome")
         if call is not None and not call.has_result and str(outcome) in _RESULTS:
-            call.word = str(outcome)
+            call.word, call.own_seq = str(outcome), seq
         return call is not None
 
     def _say_gone(
@@ -404,7 +405,7 @@ class Calls:
         if call.arguments is None:
             call.arguments_hash = hashed
         if call.word is None and outcome in _RESULTS:
-            call.word = outcome
+            call.word, call.own_seq = outcome, event.seq
 
     def _said_without_reply(
         self, turn: str | None, call_id: str, name: object, hashed: str | None, since_ms: object
@@ -465,6 +466,7 @@ class Calls:
                 self._say_all(turn, message, event, is_new=False)
             for call_id, held in results_in(message):
                 if (call := self._answerable_call(turn, call_id)) is not None:
+                    call.own_seq = call.own_seq if call.has_result else event.seq
                     _give(call, "said", held)
 
     def _say_all(
@@ -531,7 +533,8 @@ class Calls:
         if call.arguments is None:
             call.arguments = arguments
         _know(call, one, name)
-        _take_result(call, one)
+        is_old = not is_new and call.has_result
+        _take_result(call, one, call.own_seq if is_old else event.seq)
         return call
 
     def _answerable_call(self, turn: str | None, call_id: str) -> CallAccount | None:
@@ -573,6 +576,9 @@ class Calls:
             return  # it goes back
         call.words.append(event)
         call.mixed |= stage in _GOES_ON and call.begun.seq < self._hole
+        call.policy_allowed |= kind == "tool_decision" and stage == "approved"
+        if kind in _TELLS_RESULT:
+            call.own_seq = event.seq
         if kind == "tool_finished":
             if call.word is None:
                 call.word = _result_word(payload) or _WORDS[str(stage)]
@@ -665,7 +671,7 @@ class Calls:
                 call.state.state = "approved"
         elif word == "denied":
             call.seqs["denied"] = event.seq
-        elif payload.get("result") is not None:
+        elif word == "ran" and payload.get("result") is not None:
             call.given["settled"] = payload["result"]
 
     def _child(self, event: Event) -> None:
@@ -913,11 +919,11 @@ def _is_block(block: object, kind: str) -> bool:
     return isinstance(block, dict) and block.get("type") == kind
 
 
-def _take_result(call: CallAccount, one: Mapping[str, Any]) -> None:
-    """What the item that says a call says that it gave."""
+def _take_result(call: CallAccount, one: Mapping[str, Any], seq: int) -> None:
+    """What the item that says a call says that it gave. seq: where it says so."""
     word = _result_word(one)
     if word is not None and "said" not in call.given:
-        call.given["said"] = one.get("result")
+        call.given["said"], call.own_seq = one.get("result"), seq
         call.word = call.word or word
 
 

@@ -30,7 +30,9 @@ __all__ = ["OPEN", "CallAccount", "arguments_hash", "json_key", "supersede"]
 OPEN: Final = frozenset(("pending", "unknown"))
 """Outcomes of calls that nobody said the end of."""
 _DECIDES: Final = frozenset(("tool_decision", "tool_approval"))
+_DECIDED: Final = frozenset(("asked", "approved", "denied"))
 _SETTLED: Final = {"ran": "done", "did_not_run": "not_run"}
+_SETTLED_TO: Final = {"granted": "approved", "denied": "denied"}
 _AS_JSON: Final = msgspec.json.Encoder(order="deterministic")
 
 
@@ -68,6 +70,8 @@ class CallAccount:
         "mixed",
         "model_call",
         "name",
+        "own_seq",
+        "policy_allowed",
         "progress",
         "said_at",
         "said_in",
@@ -79,6 +83,7 @@ class CallAccount:
         "supersedes",
         "told_seq",
         "turn",
+        "used_seq",
         "word",
         "words",
     )
@@ -119,6 +124,10 @@ class CallAccount:
         """The application's own words for what it gave: a `tool` message, or a block of one."""
         self.answered_seq = 0
         """Of the entry with those."""
+        self.policy_allowed = False
+        """A decision said yes: that is not always one."""
+        self.own_seq = 0
+        """Where its journal, or its reply, last said what it gave."""
         self.given: dict[str, object] = {}
         """Speaker -> what it says the call gave."""
         self.settled: Event | None = None
@@ -144,6 +153,8 @@ class CallAccount:
         self.grant_of: CallAccount | None = None
         """An equal call of an earlier turn, which a person allowed and which did not run since:
         that word is for this one now."""
+        self.used_seq = 0
+        """Where a call that took its grant over was started."""
 
     @property
     def child_session(self) -> str | None:
@@ -191,15 +202,37 @@ class CallAccount:
         return self.word is not None
 
     @property
+    def settled_last(self) -> Event | None:
+        """What somebody settled, where nothing of what it gave was said since: a tool that speaks
+        of its run knows what nobody else can. None of a grant that a start used up.
+        """
+        settled = self.settled
+        if settled is None or settled.seq < max(self.own_seq, self.answered_seq):
+            return None
+        used_seq = max(self.seqs.get("started", 0), self.used_seq)
+        return None if settled.payload["word"] == "granted" and settled.seq < used_seq else settled
+
+    @property
+    def has_not_run(self) -> bool:
+        """It was denied before it could, or somebody said so and no word of its own came since."""
+        settled = self.settled
+        is_settled = settled is not None and settled.payload["word"] == "did_not_run"
+        if settled is not None and is_settled and settled.seq > self.own_seq:
+            return True
+        return self.is_denied and not self.is_denied_late
+
+    @property
     def outcome(self) -> str:
-        """The first that holds: it may have run elsewhere; what somebody settled; a result's word;
-        denied, and it cannot have started; observed; started, or what closed it is lost: unknown;
-        said in an answer that failed: not run; said in a step that was begun anew before it ended:
-        withdrawn; intended, or cut within its arguments: pending; only said: unknown.
+        """The first that holds: it may have run elsewhere; what somebody settled behind all that is
+        said of what it gave; a result's word; denied, and it cannot have started; observed;
+        started, or what closed it is lost: unknown; said in an answer that failed: not run; said in
+        a step that was begun anew before it ended: withdrawn; intended, or cut within its
+        arguments: pending; only said: unknown.
         """
         if self.is_told:
             return "unknown"
-        if self.settled is not None and (said := _SETTLED.get(self.settled.payload["word"])):
+        settled = self.settled_last
+        if settled is not None and (said := _SETTLED.get(settled.payload["word"])):
             return said
         if self.word is not None:
             return self.word
@@ -222,8 +255,40 @@ class CallAccount:
         return self.intent is not None or self.is_promised or self.is_cut
 
     @property
+    def stage(self) -> str:
+        """Its state; of one that did not start what the words that count make of it."""
+        state = self.state.state
+        if state not in _DECIDED or not self.policy_allowed:
+            return state
+        return self._verdict or ("said" if self.intent is None else "intended")
+
+    @property
+    def _verdict(self) -> str | None:
+        """What was decided last: asked | approved | denied, None where nobody decided.
+
+        A policy's yes takes back what the policy said before. It is no person's: it counts where no
+        person was asked or said more, and the call's own policy does not want one.
+        """
+        said = [(one, tool_state_of(one.type, one.payload)) for one in self.words]
+        said += [(one, _SETTLED_TO.get(one.payload["word"])) for one in self.settlements]
+        wants_person = self.state.resume_policy == "require-user-confirmation"
+        by_person: str | None = None
+        verdict: str | None = None
+        for one, state in sorted(said, key=lambda one: one[0].seq):
+            if state not in _DECIDED:
+                continue
+            if one.type != "tool_decision":
+                by_person = state
+            elif state == "approved" and (by_person is not None or wants_person):
+                state = by_person
+            verdict = state
+        return verdict
+
+    @property
     def is_denied(self) -> bool:
-        """The newest of what was decided, asked and approved is a no."""
+        """The newest of what was decided, asked and approved is a no that stands."""
+        if self.policy_allowed:
+            return self._verdict == "denied"
         seqs = self.state.seqs
         return seqs.get("denied", 0) > max(seqs.get("approved", 0), seqs.get("asked", 0))
 
@@ -262,7 +327,7 @@ class CallAccount:
     @property
     def since_ms(self) -> int:
         """When it came to its state; that a model said it is known where its reply told when."""
-        return self.at_ms.get(self.state.state, self.begun_ms)
+        return self.at_ms.get(self.stage, self.begun_ms)
 
     @property
     def begun_ms(self) -> int:
@@ -298,10 +363,14 @@ class CallAccount:
         return max(finished.at_ms - self.at_ms.get("started", self.begun.at_ms), 0)
 
     def result(self) -> tuple[bool, object]:
-        """Whether somebody said what it gave, and the words that go before the others."""
+        """Whether somebody said what it gave, and the words that go before the others; of one that
+        did not run nobody did, whatever was kept.
+        """
+        if self.outcome == "not_run":
+            return False, None
         for speaker in ("message", "observation", "journal", "said", "settled", "child"):
-            if speaker in self.given and (speaker != "settled" or self.outcome != "not_run"):
-                return True, self.given[speaker]  # what did not run gave nothing, whatever was kept
+            if speaker in self.given:
+                return True, self.given[speaker]
         return False, None
 
     @property
@@ -311,11 +380,11 @@ class CallAccount:
 
     @property
     def grant(self) -> Event | None:
-        """The newest word that allowed it, of a policy or of a person."""
+        """The newest word of a person that allowed it; without one, of a policy."""
         said = [one for one in self.words if tool_state_of(one.type, one.payload) == "approved"]
         if self.settled is not None and self.settled.payload["word"] == "granted":
             said.append(self.settled)
-        return max(said, key=lambda one: one.seq, default=None)
+        return max(said, key=lambda one: (one.type != "tool_decision", one.seq), default=None)
 
     def denied_by(self) -> tuple[str, object]:
         """Who denied it, and why."""
@@ -372,7 +441,7 @@ def supersede(calls: Sequence[CallAccount], turns: Mapping[str, str | None]) -> 
     what a person has allowed of the call and what did not run since: a key or a name may be of a
     call with other arguments, which nobody allowed. Arguments that nobody gave are equal to no
     others; null in an intent is given. One that may have run is closed by one that started, the
-    others by an intent; one that was denied before it could closes nothing.
+    others by an intent; one that did not run closes nothing.
     """
     first: dict[str, str] = {}
     of_turn: dict[str, list[CallAccount]] = {}
@@ -388,14 +457,18 @@ def supersede(calls: Sequence[CallAccount], turns: Mapping[str, str | None]) -> 
     for turn, chain in first.items():
         listed = of_turn.get(turn, ())
         for later in listed:
-            if later.intent is None or (later.is_denied and not later.is_denied_late):
+            if later.intent is None:
                 continue
             has_run = "started" in later.seqs or later.has_result
             for name in _found_by(later, is_hashed, is_equal=True):
-                if (allowed := granted.get((chain, *name))) is not None:
-                    later.grant_of = allowed
-                    for other in _found_by(allowed, is_hashed, is_equal=True):
-                        granted.pop((chain, *other), None)
+                allowed = granted.get((chain, *name))
+                if allowed is None or (later.has_not_run and not _uses_up(later, allowed)):
+                    continue
+                later.grant_of, allowed.used_seq = allowed, later.seqs.get("started", 0)
+                for other in _found_by(allowed, is_hashed, is_equal=True):
+                    granted.pop((chain, *other), None)
+            if later.has_not_run:
+                continue
             for name in (*_found_by(later, is_hashed), ("named", later.supersedes)):
                 for there in (pending, unknown) if has_run else (pending,):
                     for call in there.pop((chain, *name), ()):
@@ -410,16 +483,21 @@ def supersede(calls: Sequence[CallAccount], turns: Mapping[str, str | None]) -> 
                         granted[chain, *name] = allowed
 
 
+def _uses_up(later: CallAccount, allowed: CallAccount) -> bool:
+    """It was started behind what a person allowed."""
+    return allowed.grant is not None and allowed.grant.seq < later.seqs.get("started", 0)
+
+
 def _unused_grant(call: CallAccount) -> CallAccount | None:
     """The call that a person allowed, be it this one or one whose grant it took over: behind any
     start, and nothing was asked or denied since.
     """
     seqs, grant = call.seqs, call.grant
-    if grant is None:
+    if grant is None or grant.type == "tool_decision":
         is_open = seqs.keys().isdisjoint(("started", "denied", "asked"))
         return call.grant_of if is_open else None
     since = max(seqs.get(one, 0) for one in ("started", "denied", "asked"))
-    return call if grant.seq > since and grant.type != "tool_decision" else None
+    return call if grant.seq > since else None
 
 
 def _found_by(

@@ -228,7 +228,7 @@ def _facts(call: CallAccount) -> dict[str, Any]:
     return {
         "call_id": call.call_id,
         "tool": call.state.tool or None,
-        "state": call.state.state,
+        "state": call.stage,
         "outcome": call.outcome,
         "seq": call.begun.seq,
         "id": call.begun.id,

@@ -117,7 +117,7 @@ def _facts(
     facts = {**item, "outcome": outcome, "turn": call.turn}
     if call.child is not None:
         facts["child"] = call.child_session
-    if call.message is not None and id(call.message) in shown:
+    if call.message is not None and id(call.message) in shown and outcome != "not_run":
         return facts
     has_result, result = call.result()
     if call.superseded_by is not None:

@@ -150,7 +150,7 @@ def _of_call(call: CallAccount, turn: TurnHistory) -> Iterator[tuple[str, int, s
     elif outcome == "denied":
         who, why = call.denied_by()
         yield "R1", seq, f"{named}: {who} rejected it" + (f": {why}" if why else "")
-    elif outcome == "pending" and call.state.state == "asked":
+    elif outcome == "pending" and call.stage == "asked":
         yield "R1", seq, f"{named}: nobody has allowed it yet"
     elif outcome in _BROKEN:
         yield "E1", seq, f"{named}: {_said(call) if outcome == 'failed' else outcome}"

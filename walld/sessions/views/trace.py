@@ -110,7 +110,7 @@ def _tool_span(tool: CallAccount, parent: str | None) -> dict[str, Any]:
     span = _span("tool", tool.state.tool, tool.begun, end_ms, status, parent)
     span["attributes"] |= {
         "call_id": tool.call_id,
-        "state": tool.state.state,
+        "state": tool.stage,
         "outcome": outcome,
         "side_effect": tool.state.side_effect,
         "resume_policy": tool.state.resume_policy,

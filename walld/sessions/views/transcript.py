@@ -203,7 +203,7 @@ def tool_view(tool: CallAccount, reply: Unreleased | None = None) -> dict[str, A
         "arguments": tool.begun.payload.get("arguments") if has_journal else tool.arguments,
         "side_effect": tool.state.side_effect,
         "resume_policy": tool.state.resume_policy,
-        "state": tool.state.state,
+        "state": tool.stage,
         "outcome": tool.outcome,
         "at_ms": tool.at_ms,
         "duration_ms": tool.duration_ms,

@@ -7,7 +7,8 @@ Owns: what is sent of each message, in each format. Refuses: which messages ther
 Read: text or blocks as content (`blocks.py`); calls as `tool_calls` (with name and arguments, or
 with a `function`) or as `tool_use` blocks; results within a call, as messages of role `tool`, or as
 `tool_result` blocks, which go before those within a call. A result that the daemon made, since
-nobody gave one, is within its call and has its word in `synthetic`. Safe to send:
+nobody gave one, is within its call and has its word in `synthetic`; `not_run` goes before a result
+that was there when somebody said so. Safe to send:
 - a call goes with its result or not at all, right before it, and only where its name is known; a
   result without its call does not go;
 - no two equal roles in a row (but one `tool` message a call, as openai has it): what would be is
@@ -246,7 +247,7 @@ def _read(messages: Iterable[dict[str, Any]]) -> list[Said]:
             if answered is not None:
                 _answered(answered, *given)
     for call, told, is_failed in within:
-        if not call.answered:
+        if not call.answered or told.get("synthetic") == "not_run":
             _answered(call, told.get("result"), is_failed)
             if not told.get("observed") and "synthetic" not in told:
                 _in_halves(call, told.get("_result_sha256"))

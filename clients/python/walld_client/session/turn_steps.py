@@ -195,7 +195,7 @@ class TurnSteps:
     def decision(
         self, /, call_id: EntryId, verdict: str, reason: str | None = None, **fields: Any
     ) -> Steps[Entry]:
-        """What a policy said of the call."""
+        """What a policy said of the call: its yes is none where a person is to say so."""
         told = {"verdict": verdict} | ({} if reason is None else {"reason": reason})
         return (yield from self._of_tool("tool_decision", call_id, told, fields))
 
