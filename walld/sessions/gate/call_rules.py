@@ -9,12 +9,12 @@ what may be done at once to what may not: `read_result`, `run`, `check_then_run`
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from typing import Any, Final, NamedTuple
+from collections.abc import Callable
+from typing import Final, NamedTuple
 
 from walld.sessions.state.account import UNDECLARED
 
-__all__ = ["RULES", "STAGES", "WORDS", "CallFacts", "Rule", "is_asked_anew", "rule_of"]
+__all__ = ["RULES", "STAGES", "WORDS", "CallFacts", "Rule", "rule_of"]
 
 WORDS: Final = ("read_result", "run", "check_then_run", "ask_user", "never")
 """What may be done with a call, from the laxest to the strictest."""
@@ -79,16 +79,13 @@ RULES: Final = (
     Rule("M3", lambda c: c.may_have_started and c.process == "running", "never", "still_runs"),
     Rule("M4", lambda c: c.policy_now == "denies", "never", "policy_denies"),
     Rule("M5", lambda c: c.stage in ("asked", "undecided"), "ask_user", "approval_pending"),
-    Rule("M6", lambda c: c.stage == "approved_stale", "ask_user", "approval_stale"),
     Rule(
-        "M7",
-        lambda c: (
-            (c.stage == "intended" and c.wants_grant)
-            or (c.stage == "approved" and c.policy_now == "asks")
-        ),
+        "M6",
+        lambda c: c.stage == "approved_stale" or (c.stage == "approved" and c.policy_now == "asks"),
         "ask_user",
-        "approval_pending",
+        "approval_stale",
     ),
+    Rule("M7", lambda c: c.stage == "intended" and c.wants_grant, "ask_user", "approval_pending"),
     Rule("C1", lambda c: c.child == "at_work", "never", "at_work"),
     Rule("C2", lambda c: c.child == "blocked", "never", "child"),
     Rule(
@@ -132,11 +129,6 @@ RULES: Final = (
     Rule("M19", lambda _: True, "check_then_run", "look_first"),
 )
 """In order. The last one holds of every call, so that there is no gap."""
-
-
-def is_asked_anew(call: Mapping[str, Any]) -> bool:
-    """Of a call of the gate: what allowed it holds, and who asks the gate wants a word again."""
-    return bool(call["why"] == "approval_pending" and call["state"] == "approved")
 
 
 def rule_of(call: CallFacts) -> Rule:

@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from walld.sessions.gate.call_rules import is_asked_anew
 from walld.sessions.gate.settle_targets import command_line, settle_command
 from walld.sessions.state.account import Unreleased
 
@@ -33,8 +32,10 @@ _OF_CALLS: Final = {
     "nothing_to_repeat": "it may have run, and to run it again changes nothing",
     "safe": "it may have run, and it is safe to run it again",
     "approval_pending": "it waits for a yes or a no",
-    "approval_stale": "what allowed it has expired, or was for something else: a yes or a no",
-    "asked_anew": "it was allowed, and the policy that was given asks anew: a yes or a no",
+    "approval_stale": (
+        "what allowed it has expired, was for something else, or the policy that was given asks"
+        " anew: a yes or a no"
+    ),
     "policy_denies": "the policy that was given denies it",
     "intent_lost": "it may have run, and what it was allowed is lost: say what became of it",
     "undeclared": "it may have run, and nobody said what it does: say what became of it",
@@ -163,7 +164,7 @@ def _of_call(
         action = "decide"
     says = _OF_DECISION if action == "decide" else _OF_WORDS
     words, python = () if action == "run" else call["settle"], None
-    what = _OF_CALLS.get("asked_anew" if is_asked_anew(call) else why, _MAY_HAVE_RUN)
+    what = _OF_CALLS.get(why, _MAY_HAVE_RUN)
     if is_left:  # a grant changes nothing
         what = _OF_LEFT.get(why, what)
         words = [one for one in words if one in _ENDS] or ["did_not_run"]

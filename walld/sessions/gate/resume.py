@@ -36,7 +36,7 @@ from typing import Any, Final
 from walld_client.limits import PREVIEW_CHARS_MAX
 
 from walld.sessions.gate.approvals import is_stale, takes_over, was_granted_again
-from walld.sessions.gate.call_rules import CallFacts, is_asked_anew, rule_of
+from walld.sessions.gate.call_rules import CallFacts, rule_of
 from walld.sessions.gate.children import child_reasons, child_word
 from walld.sessions.gate.pending import is_answered, open_tools
 from walld.sessions.gate.policy_now import words_of
@@ -104,8 +104,10 @@ _ASKS: Final = {
 """Word -> the verdict it leads to, and what is to be done: `walld session settle` says it."""
 _BECAUSE: Final = {
     "policy_denies": "the policy that was given denies it",
-    "approval_stale": "what allowed it has expired, or was for something else: ask the user anew",
-    "asked_anew": "it was allowed, and the policy that was given asks the user anew",
+    "approval_stale": (
+        "what allowed it has expired, was for something else, or the policy that was given asks"
+        " anew: ask the user"
+    ),
     "still_runs": "the process that it started still runs: wait for its end, or end it",
     "cannot_see": (
         "it may have run, and its process cannot be seen from here: the user must say whether it"
@@ -304,7 +306,7 @@ def _of_calls(
         if told["may"] not in _ASKS or told["why"] in ("at_work", "child"):
             continue  # of one that somebody is at, its worker is the reason
         verdict, asks = _ASKS[told["may"]]
-        asks = _BECAUSE.get("asked_anew" if is_asked_anew(told) else told["why"], asks)
+        asks = _BECAUSE.get(told["why"], asks)
         how = _SAID if _is_only_said(call) else "" if id(call) in within_reach else _BY
         how += command and f": {command}"
         reasons.append(

@@ -221,7 +221,7 @@ def test_a_grant_behind_the_start_lets_it_run_again_once() -> None:
     [
         ({}, "run", "never_started"),
         ({"tools": {"bash": "allow"}}, "run", "never_started"),
-        ({"tools": {"bash": "ask"}}, "ask_user", "approval_pending"),
+        ({"tools": {"bash": "ask"}}, "ask_user", "approval_stale"),
         ({"tools": {"*": "deny"}}, "never", "policy_denies"),
         ({"tools": {"*": "deny", "bash": "allow"}}, "run", "never_started"),
         (
