@@ -34,6 +34,7 @@ __all__ = [
     "Imported",
     "Packed",
     "failed_attempt",
+    "id_or_none",
     "kept_line",
     "message",
     "packed",
@@ -253,7 +254,7 @@ class Draft:
 
         links: its turn, cause, correlation, key.
         """
-        if _id_or_none(id) in self._parents:
+        if id_or_none(id) in self._parents:
             return self.keep(line, "repeated_id", at_ms=at_ms)
         if root and self.leaf is not None:
             back = self.leaf
@@ -278,7 +279,7 @@ class Draft:
         self._reasons[reason] += 1
         if reason == "unknown_type" and line.value is not None:
             self._types[_type_of(line.value)] += 1
-        wanted = None if _id_or_none(id) in self._parents else id
+        wanted = None if id_or_none(id) in self._parents else id
         payload = kept_line(line, reason)
         return self._append(line, f"foreign.{self.format}", payload, wanted, parent, at_ms, leaf)
 
@@ -301,7 +302,7 @@ class Draft:
     ) -> str:
         """Go on from `target`, None for before the first entry. more: what else the move says."""
         assert target is None or target in self._parents, f"{target!r} is not there"
-        wanted = None if _id_or_none(id) in self._parents else id
+        wanted = None if id_or_none(id) in self._parents else id
         payload = (more or {}) | {"target": target}
         made = self._append(line, "leaf", payload, wanted, parent, at_ms, False, **links)
         if self.entries.packed[-1].type == "leaf":
@@ -353,7 +354,7 @@ class Draft:
         leaf: bool,
         **links: str | None,
     ) -> str:
-        made = _id_or_none(id) or self._drawn(line)
+        made = id_or_none(id) or self._drawn(line)
         assert made not in self._parents, f"{made!r} is taken"
         if parent not in self._parents:
             parent = None
@@ -400,7 +401,7 @@ class Draft:
         if _is_deep(payload, entry.text):
             return "too_deep"
         for value in (entry.turn, entry.cause, entry.correlation, entry.key):
-            if value is not None and _id_or_none(value) is None:
+            if value is not None and id_or_none(value) is None:
                 return "bad_id"
         if self._state is None:
             problem = check_payload(entry.type, payload)
@@ -426,7 +427,7 @@ def _type_of(value: dict[str, Any]) -> str:
     return ".".join(one[:_TYPE_CHARS_MAX] for one in types if isinstance(one, str)) or "none"
 
 
-def _id_or_none(id: object) -> str | None:  # noqa: A002
+def id_or_none(id: object) -> str | None:  # noqa: A002
     """An id the ledger takes, None for anything else."""
     if not isinstance(id, str) or not id:
         return None

@@ -21,7 +21,7 @@ from typing import Any, Final, TypeGuard
 import msgspec
 
 from walld.errors import FormatError
-from walld.foreign.entries import Draft, Imported, message
+from walld.foreign.entries import Draft, Imported, id_or_none, message
 from walld.foreign.lines import Line, at_ms, each_line, rest, text_or_none
 from walld.sessions.state.events import Event
 from walld.sessions.state.session_state import SessionState
@@ -60,19 +60,18 @@ def events_in(lines: Iterable[str | bytes]) -> list[Event]:
     places, ids, found = _Places(), set[str](), list[Event]()
     for line in each_line(lines, "walld"):
         value = line.value
-        if value is None:
-            places.is_doubtful = True
-        elif "walld" in value:
+        if value is not None and "walld" in value:
             places.given(value.get("last_seq"))
+            continue
+        id_ = None if value is None else id_or_none(value.get("id"))
+        if value is not None and _is_event(value):
+            places.hole_before(value.get("seq"))
+            if id_ not in ids:  # of one that is too long for an id each is another
+                found.append(shortened(_event(places.next_number(), value)))
         else:
-            id_ = text_or_none(value.get("id"))
-            if not _is_event(value):
-                places.is_doubtful = True
-            else:
-                places.hole_before(value.get("seq"))
-                if id_ not in ids:
-                    found.append(shortened(_event(places.next_number(), value)))
-            ids.update([] if id_ is None else [id_])
+            places.is_doubtful = True
+        if id_ is not None:
+            ids.add(id_)
     return found
 
 

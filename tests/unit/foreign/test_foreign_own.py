@@ -107,3 +107,12 @@ def test_a_compaction_that_kept_nothing_still_keeps_nothing() -> None:
 def test_a_later_version_is_refused():
     with pytest.raises(FormatError, match="version 2 of a session file, known is 1"):
         read([HEADER.replace("1", "2", 1)])
+
+
+@pytest.mark.parametrize("ident", ["L" * 2000, "e1", ""])
+def test_the_events_of_a_file_are_those_that_were_read(ident: str) -> None:
+    """An id comes twice: one too long for an id is another each time, one that was taken is not."""
+    twice = [line(seq, "note", {}, id=ident) for seq in (2, 3)]
+    lines = [line(1, "note", {}), *twice, line(5, "note", {})]
+    found, events = read(lines, "walld"), events_in(lines)
+    assert (len(events), events[-1].seq) == (found.event_count, found.last_seq)
