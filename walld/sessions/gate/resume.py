@@ -30,7 +30,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Callable, Container, Mapping, Sequence
+from collections.abc import Callable, Container, Iterable, Mapping, Sequence
 from typing import Any, Final
 
 from walld_client.limits import PREVIEW_CHARS_MAX
@@ -264,8 +264,7 @@ def resume(
     if stopped is not None and is_answered(stopped, open_calls, said):
         boundary = "answered"
     if not events and replies and boundary == "idle":
-        has_run = any(one.has_result and not one.is_served for one in account.calls.calls)
-        boundary = "observed" if has_run else "before_intent"
+        boundary = _boundary_of_said(account.calls.calls)
     return {
         "status": _status(reasons),
         "boundary": boundary,
@@ -635,5 +634,10 @@ def _stopped_at(account: History, tools: Sequence[Mapping[str, Any]]) -> tuple[s
     if newest is not None:
         return turn.state.turn_id, _BOUNDARIES[newest.stage]
     said = (one for one in account.calls.calls if one.turn == turn.state.turn_id)
-    has_run = any(one.has_result and not one.is_served for one in said)
-    return turn.state.turn_id, "observed" if has_run else "before_intent"
+    return turn.state.turn_id, _boundary_of_said(said)
+
+
+def _boundary_of_said(calls: Iterable[CallAccount]) -> str:
+    """Where no journal has any of them, and none may have started."""
+    has_run = any(one.has_result and not one.is_served for one in calls)
+    return "observed" if has_run else "before_intent"

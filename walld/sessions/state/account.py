@@ -195,10 +195,9 @@ class Calls:
         payload = event.payload
         if check_payload(event.type, payload) is not None:
             return
-        if event.type == "imported" and payload.get("missing"):
-            self._hole = event.seq
         if event.type == "imported":
             if payload.get("missing"):
+                self._hole = event.seq
                 self._short_seqs.append(event.seq)
             if (begun := payload.get("begun")) is not None:
                 self._coming[begun] = None
@@ -250,6 +249,11 @@ class Calls:
         """The call of the newest intent of that turn and id, or start where that is lost."""
         known = self._of_name.get((turn, call_id))
         return None if known is None else known.intended
+
+    def look(self, runs: Callable[[CallAccount], bool]) -> None:
+        """runs: whether the process that a call's start named is there."""
+        for call in self.calls:
+            call.still_runs = call.outcome == "unknown" and runs(call)
 
     def end(self) -> None:
         """There are no more: which calls later ones of the same message took the place of."""

@@ -105,8 +105,8 @@ def tell(
     message that an entry said; the others stand behind one of those.
     """
     calls = calls_of_events(events, unreleased)
-    for call in calls.calls if processes else ():
-        call.still_runs = call.outcome == "unknown" and seen(call, processes or {}) == "running"
+    if processes:
+        calls.look(lambda call: seen(call, processes) == "running")
     gone = messages_of_gone_replies(calls) if calls.has_gone_replies else []
     placed = {reply.turn for reply in (*unreleased, *(one for one, _ in gone))}
     if calls.has_recovered:
