@@ -5,7 +5,9 @@ from __future__ import annotations
 import base64
 import json
 import zlib
+from collections.abc import Callable
 from hashlib import sha256
+from pathlib import Path
 from typing import Any
 
 from walld.ledger.line import chain_of, chain_text, header_line, make_line
@@ -35,6 +37,16 @@ def newer(text: bytes, version: int) -> bytes:
         chain_text(chain_of(header)), chain_text(chain_of(later))
     ).rpartition(b',"crc":"')
     return b"".join([later, b'%b,"crc":"%08x"}\n' % (body, zlib.crc32(body)), *rest])
+
+
+def digest_of(folder: Path, look: Callable[[bytes], object] = bytes) -> str:
+    """SHA-256 over names and bytes of the files below it. look: is shown the bytes of each."""
+    whole = sha256()
+    for path in sorted(folder.rglob("*")):
+        if path.is_file():
+            whole.update(f"{path.relative_to(folder)}\0".encode() + path.read_bytes())
+            look(path.read_bytes())
+    return whole.hexdigest()
 
 
 def verify(text: bytes) -> list[dict[str, Any]]:

@@ -6,11 +6,11 @@ v1 was written once by `make_v1.py`. If a test here fails, the code is wrong, ne
 from __future__ import annotations
 
 import json
-from hashlib import sha256
 from pathlib import Path
 
 import make_v1
 import pytest
+from ledger_world import digest_of
 
 from walld.partials.file import pack_partial, unpack_partial
 from walld.wal.records import Begin, Happened, Text, Thought, decode_body, decode_items
@@ -22,11 +22,7 @@ PARTIALS = ["empty.partial", "whole.partial"]
 
 def test_the_files_are_those_that_were_written_then() -> None:
     """SHA-256 over names and bytes of all of v1."""
-    whole = sha256()
-    for path in sorted(V1.rglob("*")):
-        if path.is_file():
-            whole.update(f"{path.relative_to(V1)}\0".encode() + path.read_bytes())
-    assert whole.hexdigest() == "c551360b4394022c378e7f4acbc68d8e7023aa8308ce82bbafe6f8f0ef8ebab8"
+    assert digest_of(V1) == "c551360b4394022c378e7f4acbc68d8e7023aa8308ce82bbafe6f8f0ef8ebab8"
 
 
 def test_the_cases_are_all_there() -> None:

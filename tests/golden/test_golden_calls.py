@@ -5,10 +5,8 @@ If a test here fails, the code is wrong, never the file.
 
 from __future__ import annotations
 
-from hashlib import sha256
-
 import make_session_calls
-from ledger_world import verify
+from ledger_world import digest_of, verify
 
 from walld.disk.real import RealDisk
 from walld.ledger.store import LedgerStore
@@ -22,11 +20,7 @@ UID, SESSION = make_session_calls.UID, make_session_calls.SESSION
 
 def test_the_files_are_those_that_were_written_then() -> None:
     """SHA-256 over names and bytes."""
-    whole = sha256()
-    for path in sorted(FILES.rglob("*")):
-        if path.is_file():
-            whole.update(f"{path.relative_to(FILES)}\0".encode() + path.read_bytes())
-    assert whole.hexdigest() == "437819364e16440f09435bb7f9f65ec0133323710786165cbb693c5b91ccd945"
+    assert digest_of(FILES) == "437819364e16440f09435bb7f9f65ec0133323710786165cbb693c5b91ccd945"
 
 
 def test_the_session_reads_as_it_was_written() -> None:

@@ -5,10 +5,8 @@ If a test here fails, the code is wrong, never the file.
 
 from __future__ import annotations
 
-from hashlib import sha256
-
 import make_session_facts
-from ledger_world import verify
+from ledger_world import digest_of, verify
 
 from walld.disk.real import RealDisk
 from walld.ledger.store import LedgerStore
@@ -22,11 +20,7 @@ UID, SESSION = make_session_facts.UID, make_session_facts.SESSION
 
 def test_the_files_are_those_that_were_written_then() -> None:
     """SHA-256 over names and bytes."""
-    whole = sha256()
-    for path in sorted(FILES.rglob("*")):
-        if path.is_file():
-            whole.update(f"{path.relative_to(FILES)}\0".encode() + path.read_bytes())
-    assert whole.hexdigest() == "a0398f7fbf3dad9bceb1f5f8444aa0c6d808f31b2a8b30ef42ec7758e4857c0d"
+    assert digest_of(FILES) == "a0398f7fbf3dad9bceb1f5f8444aa0c6d808f31b2a8b30ef42ec7758e4857c0d"
 
 
 def test_they_are_read_as_they_were_meant() -> None:

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import os
 import shutil
-from hashlib import sha256
 
 import make_folded_v2
 from daemon_process import MakeDaemon
+from ledger_world import digest_of
 from walld_client.query import offline
 
 from walld.cli.inspect import directory_scan, fsck
@@ -25,11 +25,7 @@ UID, SESSIONS = make_folded_v2.UID, make_folded_v2.SESSIONS
 
 def test_the_files_are_those_that_were_written_then() -> None:
     """SHA-256 over names and bytes."""
-    whole = sha256()
-    for path in sorted(FILES.rglob("*")):
-        if path.is_file():
-            whole.update(f"{path.relative_to(FILES)}\0".encode() + path.read_bytes())
-    assert whole.hexdigest() == "1440bb5296822fdefe7b041cf6b36a65360634887204e3598baea837f95235a4"
+    assert digest_of(FILES) == "1440bb5296822fdefe7b041cf6b36a65360634887204e3598baea837f95235a4"
 
 
 def test_who_only_reads_knows_all_names() -> None:

@@ -5,12 +5,11 @@ If a test here fails, the code is wrong, never the file.
 
 from __future__ import annotations
 
-from hashlib import sha256
 from pathlib import Path
 
 import make_session_grants
 import pytest
-from ledger_world import verify
+from ledger_world import digest_of, verify
 
 from walld.disk.real import RealDisk
 from walld.ledger.store import LedgerStore
@@ -33,11 +32,7 @@ EXPIRES_MS = 2_000_000_000_000
 )
 def test_the_files_are_those_that_were_written_then(files: Path, digest: str) -> None:
     """SHA-256 over names and bytes."""
-    whole = sha256()
-    for path in sorted(files.rglob("*")):
-        if path.is_file():
-            whole.update(f"{path.relative_to(files)}\0".encode() + path.read_bytes())
-    assert whole.hexdigest() == digest
+    assert digest_of(files) == digest
 
 
 def test_the_gate_reads_them_as_they_were_meant() -> None:

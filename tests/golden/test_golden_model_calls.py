@@ -10,7 +10,7 @@ from pathlib import Path
 
 import make_session_model_calls
 import pytest
-from ledger_world import verify
+from ledger_world import digest_of, verify
 
 from walld.disk.real import RealDisk
 from walld.ledger.store import LedgerStore
@@ -38,11 +38,7 @@ UID, SESSION = make_session_model_calls.UID, make_session_model_calls.SESSION
 )
 def test_the_files_are_those_that_were_written_then(files: Path, digest: str) -> None:
     """SHA-256 over names and bytes."""
-    whole = sha256()
-    for path in sorted(files.rglob("*")):
-        if path.is_file():
-            whole.update(f"{path.relative_to(files)}\0".encode() + path.read_bytes())
-    assert whole.hexdigest() == digest
+    assert digest_of(files) == digest
 
 
 def test_that_a_reply_went_for_its_age_is_told() -> None:

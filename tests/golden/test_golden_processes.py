@@ -5,10 +5,8 @@ If a test here fails, the code is wrong, never the file.
 
 from __future__ import annotations
 
-from hashlib import sha256
-
 import make_session_processes
-from ledger_world import verify
+from ledger_world import digest_of, verify
 
 from walld.disk.real import RealDisk
 from walld.ledger.store import LedgerStore
@@ -23,11 +21,7 @@ NAMED = NamedProcess(4711, 1_234_567, make_session_processes.BOOT, make_session_
 
 def test_the_files_are_those_that_were_written_then() -> None:
     """SHA-256 over names and bytes."""
-    whole = sha256()
-    for path in sorted(FILES.rglob("*")):
-        if path.is_file():
-            whole.update(f"{path.relative_to(FILES)}\0".encode() + path.read_bytes())
-    assert whole.hexdigest() == "563ee0a25a3535d411570a4edf314b1ed085480cad69964088017bad66d0bbb7"
+    assert digest_of(FILES) == "563ee0a25a3535d411570a4edf314b1ed085480cad69964088017bad66d0bbb7"
 
 
 def test_the_gate_reads_them_as_they_were_meant() -> None:

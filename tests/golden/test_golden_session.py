@@ -6,12 +6,11 @@ If a test here fails, the code is wrong, never the file.
 from __future__ import annotations
 
 import json
-from hashlib import sha256
 from pathlib import Path
 
 import make_session_v1
 import pytest
-from ledger_world import verify
+from ledger_world import digest_of, verify
 
 from walld.disk.real import RealDisk
 from walld.ledger.line import read_line
@@ -24,11 +23,7 @@ UID, SESSION = make_session_v1.UID, make_session_v1.SESSION
 
 def test_the_files_are_those_that_were_written_then() -> None:
     """SHA-256 over names and bytes."""
-    whole = sha256()
-    for path in sorted(FILES.rglob("*")):
-        if path.is_file():
-            whole.update(f"{path.relative_to(FILES)}\0".encode() + path.read_bytes())
-    assert whole.hexdigest() == "d3d5a16c575402a99be5c2e4747c534b264d96cb71578706468267aed65f7016"
+    assert digest_of(FILES) == "d3d5a16c575402a99be5c2e4747c534b264d96cb71578706468267aed65f7016"
 
 
 def test_the_session_reads_as_it_did() -> None:

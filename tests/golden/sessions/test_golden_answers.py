@@ -5,10 +5,8 @@ If a test here fails, the code is wrong, never the file.
 
 from __future__ import annotations
 
-from hashlib import sha256
-
 import make_session_answers
-from ledger_world import verify
+from ledger_world import digest_of, verify
 from msgspec.structs import replace
 
 from walld.disk.real import RealDisk
@@ -24,12 +22,10 @@ UID, SESSION = make_session_answers.UID, make_session_answers.SESSION
 
 def test_the_files_are_those_that_were_written_then() -> None:
     """SHA-256 over names and bytes."""
-    whole = sha256()
-    for path in sorted(FILES.rglob("*")):
-        if path.is_file():
-            whole.update(f"{path.relative_to(FILES)}\0".encode() + path.read_bytes())
-            verify(path.read_bytes())
-    assert whole.hexdigest() == "ad44d2bcfc81fad8208194bdd62a899f1e3f892d888fba025dacfe4425782780"
+    assert (
+        digest_of(FILES, verify)
+        == "ad44d2bcfc81fad8208194bdd62a899f1e3f892d888fba025dacfe4425782780"
+    )
 
 
 def test_it_says_what_it_said_then() -> None:

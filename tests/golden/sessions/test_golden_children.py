@@ -5,10 +5,8 @@ If a test here fails, the code is wrong, never the file.
 
 from __future__ import annotations
 
-from hashlib import sha256
-
 import make_session_children
-from ledger_world import verify
+from ledger_world import digest_of, verify
 
 from walld.disk.real import RealDisk
 from walld.ledger.store import LedgerStore
@@ -32,12 +30,10 @@ def read(session: str) -> list[Event]:
 
 def test_the_files_are_those_that_were_written_then() -> None:
     """SHA-256 over names and bytes."""
-    whole = sha256()
-    for path in sorted(FILES.rglob("*")):
-        if path.is_file():
-            whole.update(f"{path.relative_to(FILES)}\0".encode() + path.read_bytes())
-            verify(path.read_bytes())
-    assert whole.hexdigest() == "fd5b701235f78e9edc7aa6c59eb923257ec5ae620ce591825c1bd954561aefaa"
+    assert (
+        digest_of(FILES, verify)
+        == "fd5b701235f78e9edc7aa6c59eb923257ec5ae620ce591825c1bd954561aefaa"
+    )
 
 
 def test_the_call_has_what_the_child_said() -> None:

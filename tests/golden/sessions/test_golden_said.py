@@ -5,10 +5,8 @@ If a test here fails, the code is wrong, never the file.
 
 from __future__ import annotations
 
-from hashlib import sha256
-
 import make_session_said
-from ledger_world import verify
+from ledger_world import digest_of, verify
 
 from walld.disk.real import RealDisk
 from walld.ledger.store import LedgerStore
@@ -24,12 +22,10 @@ UID, SESSION = make_session_said.UID, make_session_said.SESSION
 
 def test_the_files_are_those_that_were_written_then() -> None:
     """SHA-256 over names and bytes."""
-    whole = sha256()
-    for path in sorted(FILES.rglob("*")):
-        if path.is_file():
-            whole.update(f"{path.relative_to(FILES)}\0".encode() + path.read_bytes())
-            verify(path.read_bytes())
-    assert whole.hexdigest() == "3d2c25102f276cdd63815304f6f050d8dae98186c0b2474128b272dbfc07d067"
+    assert (
+        digest_of(FILES, verify)
+        == "3d2c25102f276cdd63815304f6f050d8dae98186c0b2474128b272dbfc07d067"
+    )
 
 
 def test_it_says_what_it_said_then() -> None:

@@ -5,10 +5,8 @@ If a test here fails, the code is wrong, never the file.
 
 from __future__ import annotations
 
-from hashlib import sha256
-
 import make_session_steps
-from ledger_world import verify
+from ledger_world import digest_of, verify
 
 from walld.disk.real import RealDisk
 from walld.ledger.store import LedgerStore
@@ -21,12 +19,10 @@ UID, SESSION = make_session_steps.UID, make_session_steps.SESSION
 
 def test_the_files_are_those_that_were_written_then() -> None:
     """SHA-256 over names and bytes."""
-    whole = sha256()
-    for path in sorted(FILES.rglob("*")):
-        if path.is_file():
-            whole.update(f"{path.relative_to(FILES)}\0".encode() + path.read_bytes())
-            verify(path.read_bytes())
-    assert whole.hexdigest() == "f0c34c477373103b1a83ac039fc47702664797bd74b2d88e88da6c71b2de2518"
+    assert (
+        digest_of(FILES, verify)
+        == "f0c34c477373103b1a83ac039fc47702664797bd74b2d88e88da6c71b2de2518"
+    )
 
 
 def test_it_says_what_it_said_then() -> None:
