@@ -352,15 +352,16 @@ def test_a_daemon_that_cannot_look_for_users_says_so_once_and_stays(
 # --- signals --------------------------------------------------------------------------------------
 
 
+# None of them sleeps in pause(2): a signal just before it would be told only by the next one.
 TELLS_SIGNALS = """
-    import signal, sys
+    import signal, sys, time
     def tell(number, frame):
         print(signal.Signals(number).name, flush=True)
     for name in sys.argv[1:]:
         signal.signal(getattr(signal, name), tell)
     print("ready", flush=True)
     while True:
-        signal.pause()
+        time.sleep(0.01)
 """
 PASSED_ON = ("SIGTERM", "SIGINT", "SIGHUP", "SIGQUIT", "SIGUSR1", "SIGUSR2", "SIGWINCH")
 
@@ -457,14 +458,14 @@ def test_a_terminal_that_goes_away_hangs_the_program_up(place: Place) -> None:
     """The kernel tells the leader of the session alone, which is `walld run` here."""
     told = place.folder / "told"
     body = f"""
-        import signal, sys
+        import signal, sys, time
         def tell(number, frame):
             open({str(told)!r}, "a").write(signal.Signals(number).name)
             sys.exit(0)
         signal.signal(signal.SIGHUP, tell)
         print("ready", flush=True)
         while True:
-            signal.pause()
+            time.sleep(0.01)
     """
     command = place.command(sys.executable, "-c", textwrap.dedent(body))
     pid, fd = pty.fork()
