@@ -125,6 +125,11 @@ class Browsers:
         finally:
             connection.close()
 
+    def answered(self) -> set[int]:
+        """The workers that have."""
+        assert not self.errors, self.errors
+        return {pid for pid, _ in list(self.told.values())}
+
     def worker(self, seen: int, killed: set[int]) -> int | None:
         """One that lives, and has answered behind the first `seen` answers."""
         assert not self.errors, self.errors
@@ -132,9 +137,10 @@ class Browsers:
         return next((pid for pid, _ in reversed(later) if pid not in killed), None)
 
 
-def spawned(home: Path, server: Server) -> int:
-    """How many workers there were up to now."""
-    return len(re.findall(server.spawned, (home / "server.log").read_text(errors="replace")))
+def spawned(home: Path, server: Server) -> set[int]:
+    """The workers that there were up to now."""
+    found = re.findall(server.spawned, (home / "server.log").read_text(errors="replace"))
+    return {int(pid) for pid in found}
 
 
 @contextmanager
@@ -147,11 +153,14 @@ def served(home: Path, daemon: DaemonProcess, server: Server) -> Iterator[str]:
     with log.open("wb") as file:
         process = subprocess.Popen(command, env=env, stdout=file, stderr=file)
     try:
-        until(lambda: spawned(home, server) == WORKERS, "workers")
+        until(lambda: len(spawned(home, server)) == WORKERS, "workers")
         yield path
     finally:
         process.terminate()
-        process.wait(PATIENCE_SECONDS)
+        try:
+            process.wait(PATIENCE_SECONDS)
+        finally:
+            process.kill()  # one that stays would keep the next one from the reply `boot`
     said = log.read_text(errors="replace")
     assert "Traceback" not in said, said[-4000:]
 
@@ -180,8 +189,9 @@ def test_no_word_of_a_worker_is_in_the_session_of_another(
             daemon.kill()
             os.kill(worker, signal.SIGKILL)
             daemon.start()
-        # A worker that uWSGI makes while it is told to end is not told.
-        until(lambda: spawned(tmp_path, server) == WORKERS + restarts, "each in another's place")
+        # A worker that uWSGI has just made is not told to end: each has to have answered before.
+        until(lambda: len(spawned(tmp_path, server)) == WORKERS + restarts, "new workers")
+        until(lambda: spawned(tmp_path, server) - killed <= browsers.answered(), "their answers")
     assert not browsers.errors, browsers.errors
     assert len(browsers.cut) <= restarts * server.threads
     assert len(killed) == restarts
