@@ -172,7 +172,9 @@ def install(name: str, group: Group, oldest: bool = False) -> str | None:
     subprocess.run([sys.executable, "-m", "venv", "--clear", python.parents[1]], check=True)
     client = f"{CLIENT}[{group.extras}]" if group.extras else str(CLIENT)
     wanted = ["-e", client, "-e", str(ROOT), "pytest>=8", *group.needs]
-    command = [python, "-m", "pip", "--quiet", "--disable-pip-version-check", "install", *wanted]
+    # Most modules of an SDK are never imported: compiling them all took a third of the time.
+    command = [python, "-m", "pip", "--quiet", "--disable-pip-version-check"]
+    command += ["install", "--no-compile", *wanted]
     if oldest:
         constraints = python.parents[1] / "floors.txt"
         constraints.write_text("".join(f"{one}\n" for one in floors_of(sorted(wanted_by(group)))))
