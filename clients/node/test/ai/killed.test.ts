@@ -29,12 +29,19 @@ const SCENES: [string, number][] = [
   ["tool", ARGUMENTS.length],
 ];
 
+/** Each delta of the first vendor; of the others, whose frames differ but not what is done with them, three. */
+function killsOf(vendor: string, count: number): number[] {
+  if (vendor === VENDORS[0]) return Array.from({ length: count }, (_, n) => n + 1);
+  return [1, Math.ceil(count / 2), count];
+}
+
 for (const vendor of VENDORS) {
   for (const [scene, count] of SCENES) {
-    test(`${vendor}, ${scene}: SIGKILL at each frame`, async (t) => {
+    const kills = killsOf(vendor, count);
+    test(`${vendor}, ${scene}: SIGKILL at ${kills.length} of ${count} deltas`, async (t) => {
       const replay = await ModelServer.started(t);
       const client = shared.client();
-      for (let k = 1; k <= count; k += 1) {
+      for (const k of kills) {
         const session = `${vendor} ${scene} ${k}`;
         const name = `${scene}:hold${framesUpTo(k, framesOf(vendor, scene))}`;
         const agent = new Program("test/ai/killedAgent.js", [shared.socket, session, replay.url, vendor, name, String(k)]);
