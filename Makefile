@@ -6,7 +6,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --quiet --disable-pip-version-check install
 # Both packages are installed editable: what runs is this tree.
 PACKAGES := clients/python walld
-SOURCES := $(PACKAGES) tests .ci $(wildcard bench examples)
+SOURCES := $(PACKAGES) tests .ci docs $(wildcard bench examples)
 PYTEST ?= -q
 # Most tests wait for processes, so there are more of them at a time than cores. 0: one by one.
 WORKERS ?= 4
@@ -33,7 +33,7 @@ PYTHON ?= $(shell for p in python3.13 python3.12 python3.11 python3 python3.14 p
 	done)
 
 .DEFAULT_GOAL := help
-.PHONY: help demo fast test sweep soak test-crash durable test-node test-adapters test-upgrade test-install nightly bench-adapters check gauges \
+.PHONY: help demo fast test sweep soak test-crash durable test-node test-adapters test-upgrade test-install nightly bench-adapters check gauges docs \
 	format search sbom sim zoo fuzz kernel test-nfs rivals bench bench-quick bench-check bench-publish clean
 
 help:
@@ -50,6 +50,7 @@ help:
 	@echo 'make test-adapters  each SDK from the registry in a venv of its own, and its tests; GROUP=name for some'
 	@echo 'make bench-adapters  what each adapter adds to a chunk, in the venvs of test-adapters'
 	@echo 'make check   format, lint, types, import rules, spelling'
+	@echo 'make docs    the site of the pages into build/site; a link that leads nowhere is an error'
 	@echo 'make gauges  how the code is built: circles, full folders, files an append passes; RECORD=1 once one is better'
 	@echo 'make format  rewrite the files as make check wants them'
 	@echo 'make search  what holds of any input, with inputs that are new each time; ROUNDS=n'
@@ -63,7 +64,7 @@ help:
 	@echo 'make rivals  what is lost when: faults against walld, Redis, NATS, SQLite, JSON lines; COUNT=n, ONLY=text'
 	@echo 'make bench   what walld costs, measured here, beside what you would use instead; bench-quick: rougher, in 5 minutes'
 	@echo 'make bench-check  45 s: is a ratio to what you would use instead below its floor (bench/floors.json)'
-	@echo 'make bench-publish  asks every question in 37 minutes and writes the answers into bench/RESULTS.md and the README; root'
+	@echo 'make bench-publish  asks every question in 37 minutes and writes the answers into bench/RESULTS.md, docs/performance.md and the README; root'
 	@echo 'make clean   remove .venv and what tools left behind'
 
 $(VENV)/made: pyproject.toml clients/python/pyproject.toml
@@ -155,6 +156,13 @@ check: $(VENV)/tools
 	$(BIN)/codespell $(SOURCES) systemd Makefile .ci/run .ci/packages $(wildcard *.md clients/*.md) \
 		clients/node/README.md clients/node/src clients/node/test clients/node/examples
 
+$(VENV)/docs: $(VENV)/made
+	@$(PIP) --no-compile -e '.[docs]'
+	@touch $@
+
+docs: $(VENV)/docs
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs --quiet build --strict
+
 gauges: $(VENV)/tools
 	PYTHONPATH=tests $(BIN)/python -m gauges $(if $(RECORD),--record=$(RECORD:1=better))
 
@@ -232,7 +240,7 @@ bench-quick: $(VENV)/bench
 bench-check: $(VENV)/bench
 	$(BIN)/python -m bench.check
 
-# Measures all that bench/RESULTS.md and the README show of the bench, and writes it there.
+# Measures all that bench/RESULTS.md, docs/performance.md and the README show of the bench, and writes it there.
 bench-publish: $(VENV)/bench
 	$(BIN)/python -m bench --publish
 

@@ -25,7 +25,7 @@ def test_all_of_it_has_a_limit() -> None:
 
 def test_no_suite_is_lost() -> None:
     assert [step.name for step in STEPS] == [
-        "setup", "check", "test", "test-crash", "kernel", "test-upgrade", "test-install",
+        "setup", "check", "docs", "test", "test-crash", "kernel", "test-upgrade", "test-install",
         "test-adapters", "simulation", "zoo", "fuzz", "test-node",
     ]  # fmt: skip
 
