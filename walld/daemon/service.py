@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import gc
 import importlib
+import itertools
 import logging
 import os
 import socket
@@ -99,6 +100,7 @@ _peers_log = logging.getLogger("walld.transport")
 """What peers do wrong, of which so many lines a second pass."""
 _SHOWN_CHARS_MAX = 200
 _TICK_SECONDS = 1.0
+_TICKS_OF_A_TRIM = 10
 
 
 class Daemon:
@@ -349,8 +351,10 @@ class Daemon:
 
     async def _tick(self) -> None:
         said, hung = "", None
-        while True:
+        for tick in itertools.count(1):
             await anyio.sleep(_TICK_SECONDS)
+            if tick % _TICKS_OF_A_TRIM == 0:
+                process_limits.trim_heaps()
             await self.socket_reader.tick()
             self._say_lost_and_refused()
             trouble = self.status.disk_trouble
@@ -427,7 +431,7 @@ def serve(settings: Settings, users_file: str | None = None) -> int:
         return 1
     os.umask(0o077)
     process_limits.keep_private()
-    process_limits.give_memory_back()
+    process_limits.bound_heaps()
     # Each read(2) of the background gives the interpreter up and must get it back from a busy loop:
     # at the default of 5 ms, or even at 1, a reply of forty records took that forty times.
     sys.setswitchinterval(0.0001)
