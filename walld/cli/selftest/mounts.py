@@ -2,7 +2,7 @@
 
 Owns: which mount that is, by the number that a descriptor of the directory has (by its path it may
 be one that a later mount covers), reading /proc/self/mountinfo, and which kinds and options of file
-systems cannot keep what they acknowledge. Refuses: trying anything out (`probes.py`).
+systems cannot keep what they acknowledge. Refuses: trying anything out (`command.py`).
 """
 
 from __future__ import annotations
