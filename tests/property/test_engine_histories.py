@@ -30,6 +30,7 @@ from walld import limits
 from walld.engine.batch import Carry, SealedBatch
 from walld.engine.partial_index import IndexedPartial
 from walld.engine.stream import Connection, Stream
+from walld.partials.life import Life
 from walld.partials.names import PartialOwner
 from walld.replies.merge import merge, token_sizes
 from walld.wal import records
@@ -316,7 +317,8 @@ class Machine(RuleBasedStateMachine):
 
     def unlinks(self, index: int = 0, size: int = 0) -> None:
         self.world.unlink()
-        self.engine.unwanted.clear()
+        for names, no in self.engine.partials.unkept(Life.UNWANTED).items():
+            self.engine.removed(names, no)
 
     def settles(self, index: int, size: int) -> None:
         """All is written and synced."""

@@ -24,6 +24,7 @@ from walld.engine.partial_index import IndexedPartial, PartialIndex
 from walld.engine.registry import Registry
 from walld.engine.segments import Segments
 from walld.engine.stream import Stream
+from walld.partials.life import Life
 from walld.replies.fragments import epoch_of
 from walld.wal import records
 from walld.wal.layout import Flag
@@ -65,8 +66,6 @@ class Core:
         """End of the sweep before this one: what is read now may be that old."""
         self.orphans: dict[int, Stream] = {}
         """Streams to be kept as partials, by number."""
-        self.unwanted: dict[tuple[int, str, str], int] = {}
-        """Partials of streams that came back and were released, by names; the stream's number."""
         self._flush_waiters: list[Waiter] = []
         self.askers: list[tuple[int | None, Process | None]] = []
         """Who has begun to wait for a flush since `daemon/transport/process_shares.py` looked: a
@@ -413,13 +412,12 @@ class Core:
 
     def unwant(self, names: tuple[int, str, str], stream_no: int) -> None:
         """Nobody is told of that partial any more, and its file is to go."""
-        self.partials.remove(*names)
-        self.unwanted[names] = stream_no
+        self.partials.move(names, Life.UNWANTED, stream_no)
 
     def removed(self, names: tuple[int, str, str], stream_no: int) -> None:
         """Its file is gone. Nothing where that is another's by now."""
-        if self.unwanted.get(names) == stream_no:
-            del self.unwanted[names]
+        if self.partials.life(names) == (Life.UNWANTED, stream_no):
+            self.partials.move(names, Life.NONE, stream_no)
 
     def put_aside(self, names: tuple[int, str, str]) -> None:
         """It was damaged, and is in quarantine."""

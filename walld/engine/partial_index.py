@@ -1,6 +1,7 @@
 """The index of partials by name: answers "nothing there" without a disk read.
 
-Owns: the names of partial files and, once read or written, their facts. Refuses: files.
+Owns: the names of partial files, where each stands in its life (`partials/life.py`) and, once read
+or written, their facts. Refuses: files.
 
 At start only names are known (`partials/<uid>/<session>/<stream>`); a name may be a hash, so
 look-ups go from id to name, never back.
@@ -12,6 +13,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from walld_client.paths import path_name
 
+from walld.partials.life import EDGES, Life
 from walld.replies.fold import worst_word
 
 if TYPE_CHECKING:
@@ -57,6 +59,10 @@ class PartialIndex:
         self._streams: dict[tuple[int, str], list[str]] = {}
         """Session names by stream name: more than one where a start could not read one of them."""
         self.by_no: dict[int, tuple[int, str, str]] = {}
+        self._unkept: dict[Life, dict[tuple[int, str, str], int]] = {
+            life: {} for life in (Life.DOUBTED, Life.LEFT, Life.UNWANTED)
+        }
+        """Those that are, or may be, on disk and are no answer; with the number of their reply."""
         self.unread: set[tuple[int, str, str]] = set()
         """Those that a start could not read: whose they are is not known."""
         self.are_removed = False
@@ -71,8 +77,34 @@ class PartialIndex:
         """(uid, session name, stream name) of one."""
         return names[2] in self._sessions.get(names[:2], ())
 
+    def life(self, names: tuple[int, str, str]) -> tuple[Life, int | None]:
+        """Where the file of that name stands, and the number of its reply where that is known."""
+        for life, held in self._unkept.items():
+            if names in held:
+                return life, held[names]
+        facts = self.facts(*names)
+        return Life.KEPT if names in self else Life.NONE, None if facts is None else facts.stream_no
+
+    def unkept(self, life: Life) -> dict[tuple[int, str, str], int]:
+        """All of that state, which is none of an answer; with the number of their reply."""
+        return self._unkept[life].copy()
+
+    def move(self, names: tuple[int, str, str], life: Life, stream_no: int) -> None:
+        """To a state that is none of an answer; KEPT is `add`."""
+        self._leave(names, life)
+        self.remove(*names)
+        if life is not Life.NONE:
+            self._unkept[life][names] = stream_no
+
+    def _leave(self, names: tuple[int, str, str], to: Life) -> None:
+        now = self.life(names)[0]
+        assert to in EDGES[now], (names, now, to)
+        if now in self._unkept:
+            del self._unkept[now][names]
+
     def add(self, uid: int, session: str, stream: str, facts: IndexedPartial | None) -> None:
-        """A partial by its names in the tree."""
+        """A partial by its names in the tree: it is kept."""
+        self._leave((uid, session, stream), Life.KEPT)
         self._sessions.setdefault((uid, session), {})[stream] = facts
         sessions = self._streams.setdefault((uid, stream), [])
         if session not in sessions:

@@ -11,13 +11,12 @@ import pytest
 import walld.engine
 
 FOLDER = Path(walld.engine.__file__).parent
-FIELDS = {"disk_full", "gone", "orphans", "queue_bytes", "synced_seq", "unwanted", "written_seq"}
+FIELDS = {"disk_full", "gone", "orphans", "queue_bytes", "synced_seq", "written_seq"}
 STEPS = {
     "batches": {"queued", "dropped", "bury", "bury_with", "carry", "written", "synced"},
     "registry": {"add", "remove", "own", "disown", "leaves", "left"},
-    "partials": {"add", "remove"},
+    "partials": {"add", "remove", "move"},
     "orphans": {"pop", "clear"},
-    "unwanted": {"pop", "clear"},
 }
 
 

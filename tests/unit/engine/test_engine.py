@@ -10,6 +10,7 @@ from walld_client.wire import messages as wire
 from walld import limits
 from walld.engine.partial_index import IndexedPartial
 from walld.engine.stream import Connection, Place, Stream
+from walld.partials.life import Life
 from walld.partials.names import PartialOwner
 from walld.wal import records
 from walld.wal.layout import Flag
@@ -246,7 +247,7 @@ def test_a_revived_stream_that_is_released_takes_its_partial_along(
     kept(world, stream)
     again = world.connect()
     world.say(again, wire.Resume(START, 1, 0, 1), wire.End(1, 1, clean=True), wire.Release(1, 2))
-    assert list(world.engine.unwanted) == [(1000, "s", "r1")]
+    assert list(world.engine.partials.unkept(Life.UNWANTED)) == [(1000, "s", "r1")]
     (sealed,) = world.flush()
     assert [row[4] for row in entries(sealed)] == [Flag.RELEASED], "for what the WAL still holds"
 
@@ -260,7 +261,7 @@ def test_a_revived_stream_that_had_ended_may_be_released(world: World, agent: Co
     again = world.connect()
     world.say(again, wire.Resume(START, 2, 1, 2), wire.Release(1, 2))
     assert [type(m) for m in world.heard(again)] == []
-    assert list(world.engine.unwanted) == [(1000, "s", "r1")]
+    assert list(world.engine.partials.unkept(Life.UNWANTED)) == [(1000, "s", "r1")]
     assert world.engine.registry.by_no == {}
 
 

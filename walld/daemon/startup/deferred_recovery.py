@@ -33,6 +33,7 @@ from walld import limits
 from walld.daemon import event_loop
 from walld.disk.base import NO_ROOM
 from walld.ledger.names import SESSIONS_DIR
+from walld.partials.life import Life
 from walld.partials.tombstone_file import GONE_PATH, write_down
 from walld.recovery import quarantine
 from walld.recovery.possibly_lost_sessions import with_all_gone
@@ -123,7 +124,8 @@ class DeferredRecovery:
     @property
     def holds_segments(self) -> bool:
         """K6: what stands in the log is all that tells of some loss, or K7 of an end."""
-        if not self._engine.partials.unremoved.issuperset(self._engine.unwanted.values()):
+        partials = self._engine.partials
+        if not partials.unremoved.issuperset(partials.unkept(Life.UNWANTED).values()):
             return True
         if self._is_unnoted or self._are_feared() or self._may_be_joined():
             return True

@@ -24,6 +24,7 @@ from walld.engine.partial_index import IndexedPartial
 from walld.errors import FormatError, Misplaced, Refusal
 from walld.partials.ages import AGES_PATH, Ages
 from walld.partials.file import PartialFacts
+from walld.partials.life import Life
 from walld.partials.names import PartialOwner, check_names
 from walld.partials.store import PartialStore, path_of
 from walld.replies.merge import merge, seqs_of
@@ -80,10 +81,6 @@ class PartialWriter:
         self._ages: Ages | None = None
         """None until it is read."""
         self._looked_at: _Clocks | None = None
-        self._in_vain: dict[int, tuple[Stream, tuple[int, str, str]]] = {}
-        """By stream number: partials whose making failed, and where they may lie all the same."""
-        self._left: dict[tuple[int, str, str], int] = {}
-        """Of replies that moved, by names: where an earlier file may lie still; their number."""
 
     # --- made -----------------------------------------------------------------------------------
 
@@ -128,7 +125,7 @@ class PartialWriter:
             # The file may lie under its name, only that is not durable: tried again; but where the
             # reply is resolved before that it must go too, or a later start would find it.
             if old != names:
-                self._in_vain[stream.no] = stream, names
+                self._engine.partials.move(names, Life.DOUBTED, stream.no)
             raise
         except FormatError as error:
             _log.error("stream %d cannot be kept as a partial yet: %s", stream.no, error)
@@ -137,18 +134,13 @@ class PartialWriter:
                 return
             self._engine.not_orphaned(stream)  # resolved meanwhile, or its owner is back
             return
-        self._left.pop(names, None)  # it has moved back: that is this one's again
         moved_on = stream.has_waiting or stream.carrying or tuple(stream.where) != was
         moved_on = moved_on or self._is_on_its_way(stream)
         goes_on = stream.lost_reason is None or moved_on
         if stream.gone or (old is None and goes_on):
             # Resolved, or its owner is back, while the file was made: it must not outlive this.
-            # Also where it is tried again: nobody knows of the file until then.
-            self._in_vain[stream.no] = stream, names
-            await self._remove(*names)
-            del self._in_vain[stream.no]
+            await self._remove_overtaken(names, stream.no)
             return
-        self._in_vain.pop(stream.no, None)
         facts = IndexedPartial(
             *(stream.no, last_seq, wal_until, begin.at_ms, has_ended),
             possibly_missing=last_seq - max(held_seq, min(stream.anew_seq, last_seq)),
@@ -159,10 +151,26 @@ class PartialWriter:
             self._engine.keep(stream, *names[1:], facts)
         elif old != names:
             self._engine.partials.add(*names, facts)
-        if old is not None and old != names:
-            self._engine.partials.remove(*old)
-            self._left[old] = stream.no
+        await self._leave_earlier(stream.no, old if old != names else None)
+
+    async def _leave_earlier(self, no: int, old: Name | None) -> None:
+        """Files of the reply under the names of sessions that it has moved from."""
+        partials = self._engine.partials
+        earlier = [names for names, one in partials.unkept(Life.DOUBTED).items() if one == no]
+        if old is not None and partials.life(old)[0] is Life.KEPT:
+            earlier.append(old)
+        for names in earlier:
+            partials.move(names, Life.LEFT, no)
+        if earlier:
             await self._remove_left()
+
+    async def _remove_overtaken(self, names: Name, no: int) -> None:
+        """Tried again where it fails: nobody knows of the file until then."""
+        if self._engine.partials.life(names)[0] is Life.UNWANTED:
+            return  # it had one before, which goes with this one
+        self._engine.partials.move(names, Life.DOUBTED, no)
+        await self._thread.run(partial(self._store.remove_named, *names))
+        self._engine.partials.move(names, Life.NONE, no)
 
     def _may_be_kept(self, stream: Stream) -> bool:
         """An orphan that is written as a whole, and is where it is to stay."""
@@ -183,17 +191,11 @@ class PartialWriter:
         """
         session, name = path_name(stream.session_id), path_name(stream.begin.stream_id)
         names = stream.begin.uid, session, name
-        others = [held for no, (_, held) in self._in_vain.items() if no != stream.no]
-        if names in self._left:
-            return self._left[names] == stream.no
-        if names in self._engine.unwanted or names in others:
-            return False
         kept = self._engine.partials
-        known = kept.facts(*names)
-        if stream.no in self._in_vain or (known is not None and known.stream_no == stream.no):
-            return True
-        if known is not None:
-            return False  # another's of that name, which nobody has resolved: this one stays here
+        life, no = kept.life(names)
+        if life is not Life.NONE and no is not None:
+            # Another's of that name, which nobody has resolved: this one stays here.
+            return life is not Life.UNWANTED and no == stream.no
         is_listed = names[1:] in kept.places(names[0], stream.begin.stream_id)
         try:
             found = await self._thread.run(partial(self._store.read_facts, *names))
@@ -215,7 +217,8 @@ class PartialWriter:
                 gap_word=found.gap_word,
                 whose=found.whose,
             )
-            kept.add(*names, facts)
+            if kept.life(names) == (life, no):  # not resolved meanwhile
+                kept.add(*names, facts)
         return False  # the next round keeps it: it may have changed meanwhile
 
     async def _move_aside(self, names: tuple[int, str, str], why: str) -> None:
@@ -295,7 +298,7 @@ class PartialWriter:
 
     async def _remove_done_with(self, names: tuple[int, str, str], no: int) -> None:
         """Unless somebody else has removed it: what stands there then is another's."""
-        if self._engine.unwanted.get(names) == no:
+        if self._engine.partials.life(names) == (Life.UNWANTED, no):
             await self._thread.run(lambda: self._store.remove_named(*names))
         self._engine.removed(names, no)
 
@@ -316,26 +319,27 @@ class PartialWriter:
         One that cannot be removed holds up no other, and no segment: it is written down as done
         with (K7). Raised is what came last.
         """
+        partials = self._engine.partials
         failed = await self._remove_left()
-        for no, (stream, names) in list(self._in_vain.items()):
+        for names, no in partials.unkept(Life.DOUBTED).items():
+            if no in self._engine.registry.by_no:
+                continue  # it is tried again
             try:
-                if stream.gone and no not in self._engine.partials.by_no:
-                    await self._thread.run(partial(self._store.remove_named, *names))
+                await self._thread.run(partial(self._store.remove_named, *names))
             except OSError as error:
                 failed = error
-                self._engine.partials.unremoved.add(no)
-                continue
-            if stream.gone:
-                del self._in_vain[no]
-        due = list(self._engine.unwanted.items())
+                partials.unremoved.add(no)
+            else:
+                partials.move(names, Life.NONE, no)
+        due = partials.unkept(Life.UNWANTED)
         if due:
             await self._synced(event_loop.now())
-        for named, no in due:
+        for names, no in due.items():
             try:
-                await self._remove_done_with(named, no)
+                await self._remove_done_with(names, no)
             except OSError as error:
                 failed = error
-                self._engine.partials.unremoved.add(no)
+                partials.unremoved.add(no)
         if failed is not None:
             raise failed
 
@@ -345,16 +349,17 @@ class PartialWriter:
         Of one that is done with meanwhile that is as any other that is: no start is to find it.
         """
         failed: OSError | None = None
-        for names, no in list(self._left.items()):
+        partials = self._engine.partials
+        for names, no in partials.unkept(Life.LEFT).items():
+            if no not in self._engine.registry.by_no and no not in partials.by_no:
+                self._engine.unwant(names, no)
+                continue
             try:
-                if no in self._engine.registry.by_no or no in self._engine.partials.by_no:
-                    await self._thread.run(partial(self._store.remove_named, *names))
-                else:
-                    self._engine.unwant(names, no)
+                await self._thread.run(partial(self._store.remove_named, *names))
             except OSError as error:
                 failed = error
             else:
-                self._left.pop(names, None)
+                partials.move(names, Life.NONE, no)
         return failed
 
     async def set_aside_damaged(self) -> None:

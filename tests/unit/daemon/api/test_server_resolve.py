@@ -13,6 +13,8 @@ from asking import UID, orphaned, refused, replies, say
 from virtual_daemon import Home, Peer, asked, living, recovered, run
 from walld_client.wire import messages as wire
 
+from walld.partials.life import Life
+
 # --- partials that come and go meanwhile ----------------------------------------------------------
 
 
@@ -196,7 +198,7 @@ def test_a_partial_of_another_log_that_cannot_be_removed_ends_no_reply_of_this_o
                     assert (await reader.hear(wire.Error)).code == "unreadable"
                 await anyio.sleep(5)
                 assert kept.unremoved == set()
-                assert again.engine.unwanted == {}
+                assert kept.unkept(Life.UNWANTED) == {}
                 assert [names[2] for names in kept.all_names()] == ["old"]
             await again.crash()
         async with living(home) as last:

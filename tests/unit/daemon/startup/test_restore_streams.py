@@ -13,6 +13,7 @@ from walld.engine.engine import Engine
 from walld.engine.flush_schedule import FlushSchedule
 from walld.engine.partial_index import IndexedPartial, PartialIndex
 from walld.engine.stream import Connection, Process
+from walld.partials.life import Life
 from walld.recovery.startup_recovery import recover_storage
 from walld.wal.records import Owner
 
@@ -116,7 +117,7 @@ def test_a_partial_whose_stream_was_released_goes_too(world: World, agent: Conne
     kept = PartialIndex()
     kept.add(1000, "s", "r4", IndexedPartial(4, 1, 9, 5))
     again = world.restarted(power=False, kept=kept)
-    assert list(again.engine.unwanted) == [(1000, "s", "r4")]
+    assert again.engine.partials.unkept(Life.UNWANTED) == {(1000, "s", "r4"): 4}
 
 
 def test_recovery_of_the_recovered_gives_the_same(world: World, agent: Connection) -> None:
