@@ -109,8 +109,12 @@ def tried(directory: str, seconds: float) -> Report:
     sent, synced = [_probe("directory", lambda: _owned(directory))], list[Probe]()
     latency: Latency | None = None
 
-    def write() -> str:
+    def sync(disk: RealDisk) -> str:
         nonlocal latency
+        latency = _latency(disk, time.monotonic() + seconds)
+        return "what was written is synced"
+
+    def write() -> str:
         with (
             tempfile.TemporaryDirectory(prefix="walld-selftest-", dir=directory) as folder,
             RealDisk(folder) as disk,
@@ -118,8 +122,8 @@ def tried(directory: str, seconds: float) -> Report:
             sent.extend(_probe(name, partial(probe, disk)) for name, probe in _SENT.items())
             synced.extend(_probe(name, partial(probe, disk)) for name, probe in _SYNCED.items())
             if all(probe.is_good for probe in synced):
-                latency = _latency(disk, time.monotonic() + seconds)
-        return "files can be made, synced and removed"
+                synced.append(_probe("sync", partial(sync, disk)))
+        return "files can be made and removed"
 
     sent.append(_probe("write", write))
     is_fast = latency is not None and latency.sync_p50 < _FAST_SYNC_US

@@ -59,7 +59,7 @@ def test_every_class_has_a_verdict_and_a_reason(
     assert report["latency"]["rounds"] >= 1
     assert [probe["name"] for probe in report["probes"] if probe["is_good"]] == [
         *("directory", "exclusive create", "space", "names", "lock", "write"),
-        *("directory sync", "rename"),
+        *("directory sync", "rename", "sync"),
     ]
 
 
@@ -169,6 +169,17 @@ def test_a_sync_that_fails_is_a_no(
     verdict, why = report.classes["synced"]
     assert (verdict, "planted" in why, report.latency) == ("no", True, None)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_sync_that_fails_alone_leaves_sent_and_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused(*_: object) -> None:
+        raise OSError(5, "planted")
+
+    monkeypatch.setattr(command, "_latency", refused)
+    classes = command.tried(str(tmp_path), 0).classes
+    assert [verdict for verdict, _ in classes.values()] == ["yes", "yes", "no"]
 
 
 def test_descriptors_that_ran_out_prove_nothing_of_the_mount(tmp_path: Path) -> None:
